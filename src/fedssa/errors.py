@@ -1,0 +1,52 @@
+"""Everything a caller may want to catch.
+
+FedSSAError
+├── SettingsError     a recipe, an option or an argument is wrong
+├── DataError         a data set is missing, damaged or does not fit the task
+├── ModelError        a model cannot take part (no header, wrong input, ...)
+├── RunDirError       a run directory is of other settings, in use, damaged, or cannot be written
+├── ClientError       a client's own code failed
+├── AnswerError       what a client sent cannot be used
+└── Diverged          NaN or infinity in training: a result, not a mistake
+
+Messages are one line: which setting or file, what is wrong, what would be right.
+"""
+
+
+class FedSSAError(Exception):
+    """Base of all errors that are not bugs of this package."""
+
+
+class SettingsError(FedSSAError, ValueError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class DataError(FedSSAError):
+    """A data set is missing, damaged or does not fit the task."""
+
+
+class ModelError(FedSSAError):
+    """A model cannot take part in the federation."""
+
+
+class RunDirError(FedSSAError):
+    """A run directory cannot be used or written."""
+
+
+class ClientError(FedSSAError):
+    """A client's own code (model, data, method) raised an exception."""
+
+
+class AnswerError(FedSSAError):
+    """A client's answer is not what its method sends."""
+
+
+class Diverged(FedSSAError):
+    """A client's loss or weights are no longer finite."""
+
+    def __init__(self, client: int, t: int, header_norm: float) -> None:
+        super().__init__(
+            f"client {client} diverged in round {t}: loss or weights are not finite "
+            f"(mean norm of its header's rows: {header_norm:.3g}); try a smaller local.lr"
+        )
+        self.client, self.t, self.header_norm = client, t, header_norm
