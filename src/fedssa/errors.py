@@ -9,6 +9,8 @@ FedSSAError
 ├── AnswerError       what a client sent cannot be used
 └── Diverged          NaN or infinity in training: a result, not a mistake
 
+FedSSAWarning         what a user should know, and the run goes on
+
 Messages are one line: which setting or file, what is wrong, what would be right.
 """
 
@@ -50,3 +52,7 @@ class Diverged(FedSSAError):
             f"(mean norm of its header's rows: {header_norm:.3g}); try a smaller local.lr"
         )
         self.client, self.t, self.header_norm = client, t, header_norm
+
+
+class FedSSAWarning(UserWarning):
+    """Something a user should know; the run goes on."""

@@ -1,0 +1,50 @@
+"""FedSSA: model-heterogeneous personalized federated learning.
+
+    import fedssa
+    result = fedssa.run("recipes/quickstart.toml", out="runs/first", workers=2)
+    model = fedssa.load_client("runs/first", 3)
+
+Names are imported when they are first used, so that `import fedssa` and the command line start fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedssa.core.method import Method
+    from fedssa.core.split import SplitModel, split
+    from fedssa.core.task import Task
+    from fedssa.core.training import as_input
+    from fedssa.experiment import RunResult, load_client, load_client_data, resume, run
+
+__all__ = [
+    "Method",
+    "RunResult",
+    "SplitModel",
+    "Task",
+    "as_input",
+    "load_client",
+    "load_client_data",
+    "resume",
+    "run",
+    "split",
+]
+
+_HOMES = {
+    "Method": "fedssa.core.method",
+    "RunResult": "fedssa.experiment",
+    "SplitModel": "fedssa.core.split",
+    "Task": "fedssa.core.task",
+    "as_input": "fedssa.core.training",
+    "load_client": "fedssa.experiment",
+    "load_client_data": "fedssa.experiment",
+    "resume": "fedssa.experiment",
+    "run": "fedssa.experiment",
+    "split": "fedssa.core.split",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedssa' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""The system of the paper: knows no data set and no method."""

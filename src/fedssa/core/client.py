@@ -1,0 +1,113 @@
+"""The client half of a round, and the one place that builds what crosses a client's boundary.
+
+Once, when it joins:   ClientInfo
+Every round it is in:  Answer
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedssa.core.method import Method
+from fedssa.core.ops import header_rows
+from fedssa.core.payload import Tensors, all_finite, digest, own
+from fedssa.core.seeds import one_thread
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, LocalTraining, evaluate, train
+from fedssa.errors import Diverged
+from fedssa.record import Scores
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What a client says of itself when it joins."""
+
+    id: int
+    seen_classes: tuple[int, ...]  # S_k: the classes of its training samples, ascending
+    num_train: int
+    start: Scores | None = None  # its accuracy before any training
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client sends back from a round. No architecture, no weight but the method's payload."""
+
+    client: int
+    payload: Tensors
+    loss: float
+    steps: int
+    scores: Scores
+    header_norm: float  # mean norm of its seen rows
+    state_digest: str  # a hash of its whole state, to compare runtimes; it cannot be turned back
+
+
+def seen_classes(y: Tensor) -> tuple[int, ...]:
+    return tuple(torch.unique(y).tolist())
+
+
+class Client:
+    """Owns its tensors and shares none: `net`, `aux` (modules a method adds) and `memory` (tensors it keeps)."""
+
+    def __init__(
+        self, id: int, net: SplitModel, data: LocalData, task: Task, method: Method, local: LocalTraining, seed: int
+    ) -> None:
+        self.id, self.data, self.task, self.seed = id, data, task, seed
+        self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
+        self.aux: dict[str, nn.Module] = {}
+        self.memory: Tensors = {}
+        self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
+        self._method, self._local = method, local
+        method.client_init(self, task, seed)
+
+    def hello(self, *, evaluate_start: bool) -> ClientInfo:
+        with one_thread():
+            start = evaluate(self, self._method) if evaluate_start else None
+        return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start)
+
+    def run_round(self, down: Tensors, t: int) -> Answer:
+        """receive → train → answer."""
+        with one_thread():
+            self._method.receive(self, down, t)
+            stats = train(self, self._method, self._local, t)
+            state = self.state()
+            if not all_finite(state):
+                raise Diverged(self.id, t, self.header_norm())
+            payload = {name: own(v) for name, v in self._method.uplink(self, stats.sums, t).items()}
+            scores = evaluate(self, self._method)
+            return Answer(
+                client=self.id,
+                payload=payload,
+                loss=stats.loss,
+                steps=stats.steps,
+                scores=scores,
+                header_norm=self.header_norm(),
+                state_digest=digest(state),
+            )
+
+    @torch.no_grad()
+    def header_norm(self) -> float:
+        return header_rows(self.net.header)[self.seen].norm(dim=1).mean().item()
+
+    def state(self) -> Tensors:
+        """Everything that must survive until the next round, as live tensors (not copies)."""
+        modules = {"net": self.net, **{f"aux.{name}": module for name, module in self.aux.items()}}
+        tensors = {f"{prefix}.{name}": t for prefix, m in modules.items() for name, t in module_state(m).items()}
+        return tensors | {f"memory.{name}": tensor for name, tensor in self.memory.items()}
+
+    def load_state(self, state: Tensors) -> None:
+        """Copy a state in; it must be of this client's layout."""
+        copy_in(state, self.state())
+
+
+def module_state(module: nn.Module) -> Tensors:
+    """All parameters and buffers, those a state_dict leaves out too."""
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {name: tensor.detach() for name, tensor in named}
+
+
+def copy_in(source: Tensors, target: Tensors) -> None:
+    assert source.keys() == target.keys(), "a state of another layout"
+    for name, tensor in target.items():
+        tensor.copy_(source[name])

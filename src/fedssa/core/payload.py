@@ -1,0 +1,62 @@
+"""Tensors on the wire and on disk: their size, their digest, their bytes (safetensors)."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedssa.errors import AnswerError
+
+Tensors = dict[str, Tensor]
+
+
+def num_params(tensors: Tensors) -> int:
+    """Floating-point values: the paper's measure of communication."""
+    return sum(t.numel() for t in tensors.values() if t.is_floating_point())
+
+
+def num_bytes(tensors: Tensors) -> int:
+    """All bytes of all tensors, class ids and counts too."""
+    return sum(t.numel() * t.element_size() for t in tensors.values())
+
+
+def digest(tensors: Tensors) -> str:
+    """Equal digests mean equal names, shapes, types and bits."""
+    result = sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        result.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        result.update(memoryview(as_bytes(tensor).numpy()))
+    return result.hexdigest()
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor as uint8."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A contiguous, detached copy that shares no memory with anything."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def all_finite(tensors: Tensors) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in tensors.values() if t.is_floating_point())
+
+
+def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:
+    """One safetensors blob with a JSON object in its metadata."""
+    return save(tensors, metadata={"meta": json.dumps(meta)})
+
+
+def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
+    try:
+        tensors = load(blob)
+        header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
+        meta = json.loads(header["__metadata__"]["meta"])
+    except Exception as error:  # safetensors raises its own, undocumented classes
+        raise AnswerError(f"not a message of ours: {error}") from error
+    return meta, {name: own(tensor) for name, tensor in tensors.items()}

@@ -1,0 +1,48 @@
+"""Named random streams: every generator is derived from (seed, stream, round, client) and nothing else.
+
+So results depend neither on the runtime nor on the number of workers nor on the method, and all methods
+see the same partition, starts, cohorts and batches.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+import torch
+
+Stream = Literal["partition", "split", "start", "cohort", "batches", "training", "server"]
+
+
+def derive(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> int:
+    """A 63-bit seed of its own for each (seed, stream, round, client)."""
+    name = f"{seed}/{stream}/{t}/{client}".encode()
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") >> 1
+
+
+def numpy_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> np.random.Generator:
+    return np.random.default_rng(derive(seed, stream, t=t, client=client))
+
+
+def torch_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, stream, t=t, client=client))
+
+
+@contextmanager
+def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> Iterator[None]:
+    """For code that draws from torch's global generator (initialisers, dropout); the generator is put back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, stream, t=t, client=client))
+        yield
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The one place that sets torch's threads: a matrix product's last bits depend on their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

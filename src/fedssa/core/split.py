@@ -1,0 +1,142 @@
+"""f = header ∘ extractor: any module becomes one, split at the last linear layer that runs."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedssa.core.seeds import seeded
+from fedssa.core.task import Task
+from fedssa.errors import ModelError
+
+PROBE_SIZE = 8
+
+
+class SplitModel(nn.Module):
+    """A private extractor of any structure, and a header of the one shape that all clients share."""
+
+    def __init__(self, extractor: nn.Module, header: nn.Linear, *, channels_last: bool = True) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.header = header
+        self.channels_last = channels_last  # False: the extractor wants x contiguous (it uses .view, say)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.header(self.extractor(x))
+        return logits
+
+
+def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> SplitModel:
+    """Split a copy of `module`, and prove on a probe batch that the two parts together still are the module.
+
+    A header without bias gets one of zeros. A representation that is not `task.width` wide gets a projection
+    (linear + ReLU) and a new header behind it: only then does the function change.
+    """
+    if probe is None:
+        probe = torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
+    whole = copy.deepcopy(module)
+    name, linear = _last_linear_that_runs(whole, probe)
+    if linear.out_features != task.num_classes:
+        raise ModelError(
+            f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
+            f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
+        )
+    header = nn.Linear(linear.in_features, linear.out_features)
+    with torch.no_grad():
+        header.weight.copy_(linear.weight)
+        header.bias.copy_(linear.bias) if linear.bias is not None else header.bias.zero_()
+    extractor = _without(whole, name)
+    parts = SplitModel(extractor, header, channels_last=False)
+    _check_same_function(parts, module, name, probe)
+    if linear.in_features != task.width:
+        projection = nn.Linear(linear.in_features, task.width)
+        parts.extractor = nn.Sequential(extractor, projection, nn.ReLU())
+        parts.header = nn.Linear(task.width, task.num_classes)
+    parts.channels_last = _runs_channels_last(parts, probe)
+    return parts
+
+
+def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Linear]:
+    ran: list[str] = []
+    linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
+
+    def note(name: str) -> Any:
+        return lambda *_: ran.append(name)
+
+    handles = [linear.register_forward_hook(note(name)) for name, linear in linears.items()]
+    try:
+        _forward(module, probe, training=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not ran:
+        raise ModelError(f"{_title(module)}: no nn.Linear runs in it, so it has no header to share")
+    last = ran[-1]
+    if ran.count(last) > 1:
+        raise ModelError(f"{_title(module)}: its last linear layer '{last}' runs {ran.count(last)} times, not once")
+    weight = linears[last].weight
+    if sum(p is weight for m in module.modules() for p in m._parameters.values()) > 1:
+        raise ModelError(f"{_title(module)}: the weight of '{last}' is used by another layer too; untie it")
+    return last, linears[last]
+
+
+def _without(module: nn.Module, name: str) -> nn.Module:
+    """The module with an identity in the place of its header."""
+    if not name:
+        return nn.Identity()
+    parent, _, child = name.rpartition(".")
+    setattr(module.get_submodule(parent), child, nn.Identity())
+    return module
+
+
+def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Tensor) -> None:
+    """In training mode too: a dropout behind the header would show there only."""
+    for training in (False, True):
+        before, after = (
+            _forward(copy.deepcopy(m), probe, training=training) for m in (module, parts)
+        )
+        if before.shape != after.shape or not torch.allclose(before, after, rtol=1e-5, atol=1e-6):
+            raise ModelError(
+                f"{_title(module)}: its last linear layer '{name}' is not its last operation "
+                "(a softmax or a dropout behind it?); let the model return that layer's output"
+            )
+
+
+def _runs_channels_last(parts: SplitModel, probe: Tensor) -> bool:
+    if probe.ndim != 4:
+        return False
+    model = copy.deepcopy(parts).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        _forward(model, probe.contiguous(memory_format=torch.channels_last), training=True)
+    except ModelError:
+        return False
+    return True
+
+
+def _forward(module: nn.Module, probe: Tensor, *, training: bool) -> Tensor:
+    was_training = module.training
+    module.train(training)
+    try:
+        with torch.no_grad(), seeded(0, "start"):
+            out = module(probe)
+    except Exception as error:  # a user's module may raise anything
+        shape = "×".join(map(str, probe.shape[1:]))
+        raise ModelError(f"{_title(module)}: does not run on an input of {shape} ({_line(error)})") from error
+    finally:
+        module.train(was_training)
+    if not isinstance(out, Tensor) or out.ndim != 2:
+        raise ModelError(f"{_title(module)}: returns {_kind(out)}; it should return logits [batch, classes]")
+    return out
+
+
+def _title(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _kind(value: object) -> str:
+    return f"a tensor of {value.ndim} dimensions" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__

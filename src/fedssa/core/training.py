@@ -1,0 +1,118 @@
+"""The one local training loop, and evaluation."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from fedssa.core.method import Method
+from fedssa.core.payload import Tensors
+from fedssa.core.seeds import seeded, torch_rng
+from fedssa.errors import Diverged
+from fedssa.record import Scores
+
+if TYPE_CHECKING:
+    from fedssa.core.client import Client
+
+EVAL_BATCH = 256  # a constant: the bits of a logit depend on the size of its batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """How a client trains between receiving and answering: SGD with a fresh state every round."""
+
+    epochs: Annotated[int, Ge(1)] = 1
+    batch_size: Annotated[int, Ge(1)] = 64
+    lr: Annotated[float, Gt(0)] = 0.01
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
+    weight_decay: Annotated[float, Ge(0)] = 0.0
+    clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples in memory, as they come from the data set."""
+
+    x: Tensor  # uint8 or float32 images [n, H, W, C], or float32 vectors [n, size]
+    y: Tensor  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class LocalData(NamedTuple):
+    train: Samples
+    val: Samples
+    test: Samples
+
+
+class TrainStats(NamedTuple):
+    loss: float  # mean over the samples of the round
+    steps: int
+    sums: Tensors  # what the method's loss asked to sum
+
+
+def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
+    """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
+    if x.dtype == torch.uint8:
+        x = x.to(torch.float32).mul_(1 / 127.5).sub_(1.0)
+    if x.ndim == 4:
+        x = x.permute(0, 3, 1, 2)
+    return x if channels_last else x.contiguous()
+
+
+def train(client: "Client", method: Method, local: LocalTraining, t: int) -> TrainStats:
+    """E epochs over the client's training samples in batches; the last, smaller batch is used too."""
+    modules = (client.net, *client.aux.values())
+    for module in modules:
+        module.train()
+    params = [p for module in modules for p in module.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(
+        params, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True
+    )
+    samples = client.data.train
+    order = torch_rng(client.seed, "batches", t=t, client=client.id)
+    total, steps, sums = 0.0, 0, dict[str, Tensor]()
+    with seeded(client.seed, "training", t=t, client=client.id):
+        for _ in range(local.epochs):
+            for batch in torch.randperm(len(samples), generator=order).split(local.batch_size):
+                x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+                loss, stats = method.loss(client, x, samples.y[batch])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                if local.clip:
+                    torch.nn.utils.clip_grad_norm_(params, local.clip)
+                optimizer.step()
+                value = loss.item()
+                if not math.isfinite(value):
+                    raise Diverged(client.id, t, client.header_norm())
+                total, steps = total + value * len(batch), steps + 1
+                for name, stat in stats.items():
+                    sums[name] = sums[name] + stat.detach() if name in sums else stat.detach()
+    return TrainStats(total / (local.epochs * len(samples)), steps, sums)
+
+
+def evaluate(client: "Client", method: Method) -> Scores:
+    """The client's own model on its own validation and test samples."""
+    for module in (client.net, *client.aux.values()):
+        module.eval()
+    return Scores(
+        test=_accuracy(client, method, client.data.test),
+        num_test=len(client.data.test),
+        val=_accuracy(client, method, client.data.val),
+        num_val=len(client.data.val),
+    )
+
+
+@torch.no_grad()
+def _accuracy(client: "Client", method: Method, samples: Samples) -> dict[str, float]:
+    correct: dict[str, int] = {}
+    for batch in torch.arange(len(samples)).split(EVAL_BATCH) if len(samples) else ():
+        x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+        for kind, logits in method.predict(client, x).items():
+            hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
+            correct[kind] = correct.get(kind, 0) + hits
+    return {kind: hits / len(samples) for kind, hits in correct.items()}

@@ -1,0 +1,33 @@
+"""Data sets: where they come from, and one canonical form for all of them."""
+
+from fedssa.data.cifar import Cifar10, Cifar100
+from fedssa.data.dataset import Arrays, Dataset, Source, prepare
+from fedssa.data.digits import Digits
+from fedssa.data.function import FromFunction
+from fedssa.data.images import ImageFolder
+from fedssa.data.npz import Npz
+from fedssa.data.parquet import Parquet
+
+__all__ = [
+    "DATASETS",
+    "Arrays",
+    "Cifar10",
+    "Cifar100",
+    "Dataset",
+    "Digits",
+    "FromFunction",
+    "ImageFolder",
+    "Npz",
+    "Parquet",
+    "Source",
+    "prepare",
+]
+
+DATASETS: dict[str, type] = {
+    "digits": Digits,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "parquet": Parquet,
+    "npz": Npz,
+    "images": ImageFolder,
+}

@@ -1,0 +1,125 @@
+"""Columns of parquet tables as arrays: which can be samples or labels, and their values.
+
+pyarrow has no types for mypy: its types, columns and schemas are Any here.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedssa.data.images import decode_images
+from fedssa.data.places import optional
+from fedssa.errors import DataError
+
+
+def is_image(kind: Any) -> bool:
+    """Encoded images, plain or as the struct {bytes, path} of the hub, or (nested) lists of numbers."""
+    types = optional("pyarrow").types
+    if types.is_struct(kind):
+        return any(field.name == "bytes" and _is_binary(field.type) for field in kind)
+    if not _is_list(kind):
+        return _is_binary(kind)
+    while _is_list(kind):
+        kind = kind.value_type
+    return bool(types.is_integer(kind) or types.is_floating(kind))
+
+
+def is_label(kind: Any) -> bool:
+    types = optional("pyarrow").types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_binary(kind: Any) -> bool:
+    types = optional("pyarrow").types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    types = optional("pyarrow").types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def label_values(column: Any, where: str) -> np.ndarray:
+    if not is_label(column.type):
+        raise DataError(f"{where} is {column.type}: labels must be integers or strings")
+    if column.null_count:
+        raise DataError(f"{where} has {column.null_count} rows without a label: leave them out")
+    if optional("pyarrow").types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return np.asarray(column.to_numpy())
+
+
+def sample_values(columns: Sequence[Any], where: Sequence[str]) -> np.ndarray:
+    """The samples of one column of several files: decoded if they are images, stacked if they are lists."""
+    for column, place in zip(columns, where, strict=True):
+        if not is_image(column.type) or column.type != columns[0].type:
+            raise DataError(
+                f"{place} is {column.type}: it must be image bytes or lists of numbers in all files"
+            )
+    if not any(map(len, columns)):
+        raise DataError(f"{where[0]} has no rows")
+    if _is_list(columns[0].type):
+        chunks = [
+            (chunk, place) for column, place in zip(columns, where, strict=True) for chunk in column.chunks
+        ]
+        return _joined([_stacked(chunk, place) for chunk, place in chunks if len(chunk)], where[0])
+    blobs = [blob for column, place in zip(columns, where, strict=True) for blob in _blobs(column, place)]
+    names = [(place, row) for column, place in zip(columns, where, strict=True) for row in range(len(column))]
+    return decode_images(blobs, lambda i: f"{names[i][0]}, row {names[i][1]}")
+
+
+def _blobs(column: Any, where: str) -> Iterator[bytes]:
+    for chunk in column.chunks:
+        encoded = chunk if _is_binary(chunk.type) else chunk.field("bytes")
+        if chunk.null_count or encoded.null_count:
+            raise DataError(
+                f"{where} has rows without image bytes: leave them out, or store the bytes with them"
+            )
+        yield from encoded.to_pylist()
+
+
+def _stacked(chunk: Any, where: str) -> np.ndarray:
+    """[n, ...] of lists in lists; all lists of one depth must be equally long."""
+    shape = [len(chunk)]
+    while _is_list(chunk.type):
+        lengths = optional("pyarrow.compute").list_value_length(chunk).unique().to_pylist()
+        if len(lengths) != 1 or None in lengths:
+            raise DataError(
+                f"{where} has rows of different length (or none): all samples must have one shape"
+            )
+        shape += lengths
+        chunk = chunk.flatten()
+    if chunk.null_count:
+        raise DataError(f"{where} has missing numbers: leave those rows out")
+    return np.asarray(chunk.to_numpy(zero_copy_only=False)).reshape(shape)
+
+
+def _joined(parts: list[np.ndarray], where: str) -> np.ndarray:
+    shapes = {part.shape[1:] for part in parts}
+    if len(shapes) > 1:
+        raise DataError(
+            f"{where} has rows of different shapes {sorted(shapes)}: all samples must have one shape"
+        )
+    return np.concatenate(parts)
+
+
+def class_names(schemas: Sequence[Any], label: str, where: str) -> tuple[str, ...] | None:
+    """The names that the `datasets` library stores beside a column of numbers, the same in all files."""
+    found = {_stored_names(schema, label) for schema in schemas}
+    if len(found) > 1:
+        raise DataError(
+            f"{where}: the files name the classes of column {label} differently: read them one by one"
+        )
+    return found.pop()
+
+
+def _stored_names(schema: Any, label: str) -> tuple[str, ...] | None:
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        return tuple(map(str, features[label]["names"]))
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,174 @@
+"""A data set that is ready to use: decoded once, in canonical order, mapped from the cache.
+
+A source (`Cifar10`, `Parquet`, ...) finds files and decodes them; `prepare` keeps the result in
+`<cache>/arrays/<key>/` as x.npy, y.npy and meta.json, so that other processes can open it at no cost.
+"""
+
+import dataclasses
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from fedssa.data.arrays import Arrays, canonical, check, digest_of
+from fedssa.data.places import cache_folder, make_folder, place_of, unwritable
+from fedssa.errors import DataError
+
+__all__ = ["Arrays", "Dataset", "Source", "prepare"]
+
+FORMAT = 1  # of a cache entry; a new number makes all old entries unused
+META, NAMES = "meta.json", ("x.npy", "y.npy", "meta.json")
+
+
+class Source(Protocol):
+    """A frozen dataclass; its fields are the options of a recipe's [data] table."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def files(self) -> list[Path]:
+        """Finds, or downloads, the files that the data come from; none if they come from elsewhere."""
+
+    def decode(self) -> Arrays: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    x: np.ndarray  # uint8 or float32 [n, H, W, C], or float32 [n, d]; read-only map of a file
+    y: np.ndarray  # int64 [n]; the same
+    class_names: tuple[str, ...]
+    digest: str
+    folder: Path
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(C, H, W) of images, (d,) of vectors."""
+        shape: tuple[int, ...] = self.x.shape[1:]
+        return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+
+    @classmethod
+    def open(cls, folder: Path) -> "Dataset":
+        """Maps what `prepare` wrote; looks at sizes, shapes and types, not at every byte."""
+        try:
+            meta = json.loads((folder / META).read_text(encoding="utf-8"))
+            x, y = _mapped(folder / "x.npy", meta["x"]), _mapped(folder / "y.npy", meta["y"])
+            return cls(x, y, tuple(meta["class_names"]), meta["digest"], folder)
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as err:
+            raise DataError(f"{folder} holds no prepared data set ({err}): prepare it again") from err
+
+
+def _mapped(file: Path, form: list[Any]) -> np.ndarray:
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.memmap) or _form(array) != form:
+        raise ValueError(f"{file.name} is not as {META} says")
+    if file.stat().st_size != array.offset + array.nbytes:
+        raise ValueError(f"{file.name} is too long")
+    return array
+
+
+def _form(array: np.ndarray) -> list[Any]:
+    return [array.dtype.str, list(array.shape)]
+
+
+def prepare(source: Source, *, cache: Path | None = None, verify: bool = True) -> Dataset:
+    """Decodes a source, or opens what an earlier call kept of it if that is undamaged.
+
+    `verify=False` trusts the cache instead of hashing it (about 0.1 s for CIFAR).
+    """
+    root = (cache or cache_folder()).absolute() / "arrays"
+    if files := _files(source):
+        folder = root / _key(source, [_fingerprint(file) for file in files], _options(source))
+        return _cached(folder, verify) or _keep(folder, lambda: _decode(source, files))
+    arrays = _decode(source, files)
+    folder = root / _key(source, digest_of(arrays.x, arrays.y), arrays.class_names)
+    return _cached(folder, verify) or _keep(folder, lambda: arrays)
+
+
+def _files(source: Source) -> list[Path]:
+    try:
+        return source.files()
+    except OSError as err:
+        raise DataError(f"{err.filename} cannot be read ({err.strerror})") from err
+
+
+def _key(source: Source, *parts: object) -> str:
+    kind = type(source)
+    text = json.dumps([FORMAT, kind.__module__, kind.__qualname__, *parts])
+    return f"{kind.__name__.lower()}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _fingerprint(file: Path) -> list[object]:
+    try:
+        stat = file.stat()
+    except OSError as err:
+        raise DataError(f"{file} cannot be read ({err.strerror})") from err
+    return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def _options(source: Source) -> dict[str, str]:
+    return {field.name: repr(getattr(source, field.name)) for field in dataclasses.fields(source)}
+
+
+def _decode(source: Source, files: list[Path]) -> Arrays:
+    arrays = source.decode()
+    where = place_of(files) if files else str(source)
+    check(arrays, where)
+    return canonical(arrays)
+
+
+def _cached(folder: Path, verify: bool) -> Dataset | None:
+    try:
+        found = Dataset.open(folder)
+    except DataError:
+        return None
+    return found if not verify or digest_of(found.x, found.y) == found.digest else None
+
+
+def _keep(folder: Path, make: Callable[[], Arrays]) -> Dataset:
+    with _scratch(folder) as scratch:  # before `make`: that may take long, and be in vain if we cannot write
+        arrays = make()
+        try:
+            _write(scratch, arrays)
+            _publish(scratch, folder)
+        except OSError as err:
+            raise unwritable(folder.parent, err) from err
+    return Dataset.open(folder)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    scratch = make_folder(make_folder(folder.parent) / f".{folder.name}.{secrets.token_hex(4)}")
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(folder: Path, arrays: Arrays) -> None:
+    np.save(folder / "x.npy", arrays.x)
+    np.save(folder / "y.npy", arrays.y)
+    digest = digest_of(arrays.x, arrays.y)
+    meta = {"class_names": arrays.class_names, "digest": digest, "x": _form(arrays.x), "y": _form(arrays.y)}
+    (folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+
+
+def _publish(scratch: Path, folder: Path) -> None:
+    try:
+        scratch.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+        # It is damaged, or another process was faster and wrote the same bytes. Either way we may
+        # replace it file by file: whoever has the old ones open keeps them.
+        for name in NAMES:
+            (scratch / name).replace(folder / name)

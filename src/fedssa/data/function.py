@@ -1,0 +1,58 @@
+"""Data from a user's own function, for all that has no reader here."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFunction:
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays."""
+
+    function: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @override
+    def __str__(self) -> str:
+        return self.function
+
+    def files(self) -> list[Path]:
+        return []  # what it reads is its own affair: its result is the key of the cache
+
+    def decode(self) -> Arrays:
+        function = _imported(self.function)
+        try:
+            result = function(**self.kwargs)
+        except Exception as err:
+            raise DataError(f"{self.function} failed: {type(err).__name__}: {err}") from err
+        return _arrays(result, self.function)
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as err:
+        raise DataError(f"{path} cannot be imported ({err}): write package.module:function") from err
+    if not callable(found):
+        raise DataError(f"{path} is no function")
+    return found
+
+
+def _arrays(result: object, where: str) -> Arrays:
+    if isinstance(result, Arrays):
+        return arrays_from(result.x, result.y, result.class_names, where)
+    if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
+        return arrays_from(result["x"], result["y"], result.get("class_names"), where)
+    if isinstance(result, tuple) and len(result) == 2:
+        return arrays_from(*result, None, where)
+    raise DataError(
+        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]"
+    )

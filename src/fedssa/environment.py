@@ -1,0 +1,50 @@
+"""What a run's bits depend on besides its settings: versions, machine, kernel."""
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import RunDirError
+
+BITS_DEPEND_ON = ("fedssa", "torch", "kernel")
+
+
+def describe(kernel: str) -> dict[str, Any]:
+    return {
+        "fedssa": version("fedssa"),
+        "torch": version("torch"),
+        "kernel": resolve_kernel(kernel),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def resolve_kernel(setting: str) -> str:
+    return "torch" if setting == "auto" else setting
+
+
+def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:
+    """A run is not continued where its bits could change half-way."""
+    now = describe(kernel)
+    for key in BITS_DEPEND_ON:
+        if then.get(key) != now[key]:
+            raise RunDirError(
+                f"{path}: begun with {key} {then.get(key)}, this is {now[key]}; "
+                f"resume it there, or start anew with another --out"
+            )
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -1,0 +1,252 @@
+"""The composition root: settings → clients, method, federation → records on disk; stop, resume, finish."""
+
+import errno
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from fedssa.config import Settings, load_settings, parse_settings
+from fedssa.core.client import copy_in, module_state
+from fedssa.core.payload import Tensors, own
+from fedssa.core.rounds import Federation, run_rounds
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData
+from fedssa.data import prepare
+from fedssa.environment import describe, refuse_other
+from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError
+from fedssa.lock import InterruptLater, RunLock
+from fedssa.models import build
+from fedssa.population import SimulatedClients
+from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores
+from fedssa.simulate.pool import Pool, PoolFederation
+from fedssa.simulate.serial import SerialFederation
+from fedssa.simulate.store import NO_SLOT, ClientStore, Slots
+
+GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that has ended."""
+
+    path: Path
+    records: tuple[RoundRecord, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The headline: mean over clients of their own models' test accuracy after the last round."""
+        headline = self.records[-1].headline
+        assert headline is not None, "a finished round has been heard"
+        return headline
+
+    @property
+    def client_accuracies(self) -> dict[int, float]:
+        return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
+
+
+def run(settings: "Settings | Mapping[str, Any] | Path | str", *, out: Path | str, workers: int = 1) -> RunResult:
+    """Run a recipe (a file, or a table of the same shape) into the new directory `out`."""
+    with closing(start(load_settings(settings), Path(out))) as begun:
+        for _ in begun.rounds(workers=workers):
+            pass
+        return RunResult(begun.dir.path, tuple(begun.records))
+
+
+def resume(path: Path | str, *, workers: int = 1) -> RunResult:
+    """Finish a run that was stopped; of one that has ended, the result."""
+    ended = RunDir.open(Path(path))
+    if ended.outcome() is not None:
+        return RunResult(ended.path, tuple(ended.records()))
+    with closing(reopen(Path(path))) as begun:
+        for _ in begun.rounds(workers=workers):
+            pass
+        return RunResult(begun.dir.path, tuple(begun.records))
+
+
+def start(settings: Settings, out: Path) -> "Run":
+    """Make the run directory: it appears by rename, complete with its settings, or not at all."""
+    if out.exists():
+        raise RunDirError(_already_there(out, settings))
+    clients = SimulatedClients(settings, prepare(settings.data))
+    clients.check_models()
+    dataset = clients.dataset
+    staging = out.with_name(f".{out.name}.{os.getpid()}")
+    with _named_trouble(out):
+        try:
+            staged = RunDir(staging, settings.table, dataset.digest, dataset.class_names, dataset.input_shape)
+            fill_run_dir(staged, describe(settings.run.kernel))
+            ClientStore.create(staging / "store", len(clients.infos))
+            lock = RunLock(staging)
+            os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+    return Run(RunDir.open(out), clients, lock)
+
+
+def reopen(path: Path) -> "Run":
+    """Take up a run where its last committed round left it."""
+    run_dir = RunDir.open(path)
+    settings = parse_settings(run_dir.settings)
+    refuse_other(path, run_dir.environment(), settings.run.kernel)
+    with _named_trouble(path):
+        lock = RunLock(path)
+    try:
+        dataset = prepare(settings.data)
+        if dataset.digest != run_dir.data_digest:
+            raise DataError(f"{path}: begun with other data (digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]})")
+        return Run(run_dir, SimulatedClients(settings, dataset), lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+class Run:
+    """A run directory that this process holds the lock of. Iterate over `rounds` to run what is left of it."""
+
+    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock) -> None:
+        self.dir, self.settings = run_dir, clients.settings
+        self._clients, self._lock = clients, lock
+        self._store = ClientStore(run_dir.store, clients.groups)
+        committed = self._store.committed
+        run_dir.roll_back(committed.record_bytes, committed.next_round)
+        self.records = run_dir.records()
+        self._warned_of_growth = False
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def rounds(self, *, workers: int = 1) -> Iterator[RoundRecord]:
+        """Run to the end, yielding each record when its round is committed. It may be left at any moment."""
+        settings = self.settings
+        for warning in settings.method.warnings(settings.rounds.total):
+            warnings.warn(warning, FedSSAWarning, stacklevel=2)
+        try:
+            with ExitStack() as stack, _named_trouble(self.dir.path):
+                interrupt = stack.enter_context(InterruptLater())
+                federation = self._federation(workers, stack)
+                began = time.perf_counter()
+                for record, server in run_rounds(
+                    settings.method,
+                    federation,
+                    self._clients.task,
+                    settings.rounds,
+                    seed=settings.seed,
+                    evaluate_start=settings.run.evaluate_start,
+                    history=tuple(self.records),
+                    server=self._store.committed.server,
+                ):
+                    with interrupt.held_back():
+                        self._commit(record, server, time.perf_counter() - began)
+                    yield record
+                    began = time.perf_counter()
+                self._finish()
+        except Diverged as error:
+            self.dir.write_outcome(Outcome("diverged", str(error), error.t, error.client))
+            raise
+
+    def _federation(self, workers: int, stack: ExitStack) -> Federation:
+        if workers == 1:
+            return SerialFederation(self._clients, self._store)
+        pool = stack.enter_context(Pool(workers, keep_open=[self._lock.descriptor]))
+        data = self._clients.dataset.folder
+        pool.open({"settings": self.settings.table, "data": str(data), "store": str(self.dir.store)})
+        return PoolFederation(self._clients, self._store, pool)
+
+    def _commit(self, record: RoundRecord, server: Tensors, seconds: float) -> None:
+        length = self.dir.append(record)
+        self._store.commit(record.t + 1, length, server)
+        self.dir.append_timing({"t": record.t, "seconds": round(seconds, 4)})
+        self.records.append(record)
+        self._warn_of_growth(record)
+
+    def _warn_of_growth(self, record: RoundRecord) -> None:
+        first = {c.id: c.header_norm for r in reversed(self.records) for c in r.clients if c.header_norm}
+        for client in record.clients:
+            grown = (client.header_norm or 0.0) / first.get(client.id, float("inf"))
+            if grown > GROWTH_TO_WARN_OF and not self._warned_of_growth:
+                self._warned_of_growth = True
+                warnings.warn(
+                    f"round {record.t}: the header of client {client.id} has grown {grown:.0f} times since its "
+                    "first round; if accuracy falls, use a smaller method.t_stable or method.mu0",
+                    FedSSAWarning,
+                    stacklevel=3,
+                )
+
+    def _finish(self) -> None:
+        """Models first, then the word that the run has ended, then the store may go. Each step can be repeated."""
+        if self.settings.run.keep_models:
+            self._write_models()
+        self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
+        shutil.rmtree(self.dir.store, ignore_errors=True)
+
+    def _write_models(self) -> None:
+        slots, final, staging = Slots(self.dir.store), self.dir.path / "models", self.dir.path / "models.tmp"
+        if final.exists():
+            return
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        for client, slot in enumerate(self._store.committed.slots):
+            trained = slot != NO_SLOT
+            group = self._clients.groups[client]
+            state = slots.read(group, slot, client) if trained else self._clients.client(client).state()
+            net = {name.removeprefix("net."): own(t) for name, t in state.items() if name.startswith("net.")}
+            save_file(net, staging / self.dir.model_file(client).name, metadata={"client": str(client)})
+        os.rename(staging, final)  # noqa: PTH104
+
+
+def load_client(run_dir: Path | str, client: int) -> SplitModel:
+    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes."""
+    directory = RunDir.open(Path(run_dir))
+    settings = parse_settings(directory.settings)
+    file = directory.model_file(client)
+    if not file.exists():
+        raise RunDirError(_why_no_model(directory, settings, client))
+    factory = settings.factories[client % len(settings.factories)]
+    net = build(factory, Task(len(directory.class_names), directory.input_shape, settings.models.width))
+    copy_in(load_file(file), module_state(net))
+    return net.eval()
+
+
+def load_client_data(run_dir: Path | str, client: int) -> LocalData:
+    """The samples that a client of a run trained, validated and was tested on."""
+    settings = parse_settings(RunDir.open(Path(run_dir)).settings)
+    return SimulatedClients(settings, prepare(settings.data)).data(client)
+
+
+def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str:
+    if client not in range(settings.partition.clients):
+        return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
+    if not settings.run.keep_models:
+        return f"{directory.path}: its models were not kept (run.keep_models = false)"
+    return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
+
+
+def _already_there(out: Path, settings: Settings) -> str:
+    try:
+        same = RunDir.open(out).settings == settings.table
+    except RunDirError:
+        return f"{out}: exists and is not a run directory; choose another --out"
+    if same:
+        return f"{out}: holds this run already; to continue or see it: fedssa run --resume {out}"
+    return f"{out}: holds a run of other settings; choose another --out"
+
+
+@contextmanager
+def _named_trouble(path: Path) -> Iterator[None]:
+    """Trouble with the disk is told as trouble with this directory, and what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = f"free some space, then: fedssa run --resume {path}" if full else "choose another --out"
+        raise RunDirError(f"{path}: cannot be written ({error.strerror}); {advice}") from error

@@ -1,0 +1,22 @@
+"""Three small multi-layer perceptrons, for vectors (images are flattened)."""
+
+import math
+from functools import partial
+
+from torch import nn
+
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+
+MLPS = {"mlp-1": (512,), "mlp-2": (256,), "mlp-3": (256, 128)}  # widths of the hidden layers
+
+
+def mlp(name: str, task: Task) -> SplitModel:
+    widths = (math.prod(task.input_shape), *MLPS[name], task.width)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before, after in zip(widths, widths[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return SplitModel(nn.Sequential(*layers), nn.Linear(task.width, task.num_classes), channels_last=False)
+
+
+MLP_FACTORIES = {name: partial(mlp, name) for name in MLPS}

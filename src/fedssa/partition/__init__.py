@@ -1,0 +1,11 @@
+"""Who holds which samples: a data set's labels dealt to clients, and each client's own 8:1:1 split."""
+
+from fedssa.partition.by_classes import ByClasses
+from fedssa.partition.dirichlet import Dirichlet
+from fedssa.partition.iid import Iid
+from fedssa.partition.local_split import LocalSplit, split_by_class
+from fedssa.partition.partition import Partition
+
+PARTITIONS: dict[str, type[Partition]] = {"classes": ByClasses, "dirichlet": Dirichlet, "iid": Iid}
+
+__all__ = ["PARTITIONS", "ByClasses", "Dirichlet", "Iid", "LocalSplit", "Partition", "split_by_class"]

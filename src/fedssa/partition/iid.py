@@ -1,0 +1,23 @@
+from dataclasses import dataclass
+from typing import Annotated, final
+
+import numpy as np
+from annotated_types import Ge
+
+from fedssa.partition.partition import Indices, Labels, by_owner, check_samples
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Iid:
+    """Equal parts drawn at random: every client sees the same distribution.
+
+    Sizes differ by at most one sample (McMahan et al., "Communication-Efficient Learning of Deep
+    Networks from Decentralized Data", AISTATS 2017).
+    """
+
+    clients: Annotated[int, Ge(1)]
+
+    def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
+        check_samples(labels, num_classes, self.clients)
+        return by_owner(rng.permutation(len(labels)) % self.clients, self.clients)

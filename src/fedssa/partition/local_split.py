@@ -1,0 +1,54 @@
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedssa.errors import DataError
+from fedssa.partition.partition import Indices, Labels
+
+
+@dataclass(frozen=True)
+class LocalSplit:
+    """One client's samples: sorted indices into the data set."""
+
+    train: Indices
+    val: Indices
+    test: Indices
+
+
+def split_by_class(indices: Indices, labels: Labels, rng: np.random.Generator, *, client: int) -> LocalSplit:
+    """A client's samples 8:1:1 by class: of n samples of a class, test = val = floor(n/10), the rest train.
+
+    If that leaves the test part empty (then: the validation part), it takes one sample of the class with
+    the most training samples, which must keep one: every label of test and val is also in train.
+    Validation may stay empty.
+    """
+    train, val, test = [], [], []
+    for samples in shuffled_classes(indices, labels, rng):
+        n = len(samples) // 10
+        test.append(samples[:n])
+        val.append(samples[n : 2 * n])
+        train.append(samples[2 * n :])
+    for part in (test, val):
+        if sum(map(len, part)) == 0:
+            take_one(train, part)
+    split = LocalSplit(*(np.sort(np.concatenate(part)) for part in (train, val, test)))
+    if len(split.test) == 0:
+        raise DataError(
+            f"client {client} has {len(indices)} samples and no two of one class, so they cannot "
+            "be split into training and test: use fewer clients (partition.clients) or more data"
+        )
+    assert len(split.train) > 0
+    return split
+
+
+def shuffled_classes(indices: Indices, labels: Labels, rng: np.random.Generator) -> list[Indices]:
+    shuffled = rng.permutation(indices)
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, sizes = np.unique(labels[by_class], return_counts=True)
+    return np.split(by_class, np.cumsum(sizes)[:-1])
+
+
+def take_one(train: list[Indices], part: list[Indices]) -> None:
+    largest = max(range(len(train)), key=lambda c: len(train[c]))
+    if len(train[largest]) >= 2:
+        part[largest], train[largest] = train[largest][:1], train[largest][1:]

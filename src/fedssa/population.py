@@ -1,0 +1,67 @@
+"""Settings and data → clients: who holds what, and how each one is built."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedssa.config import Settings, parse_settings
+from fedssa.core.client import Client, ClientInfo, seen_classes
+from fedssa.core.seeds import numpy_rng, seeded
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, Samples
+from fedssa.data import Dataset
+from fedssa.errors import ModelError
+from fedssa.models import build
+from fedssa.partition import split_by_class
+
+
+class SimulatedClients:
+    """The clients of a simulation; each is built anew from (seed, client) whenever it is its turn."""
+
+    def __init__(self, settings: Settings, dataset: Dataset) -> None:
+        self.settings, self.dataset = settings, dataset
+        self.task = Task(dataset.num_classes, dataset.input_shape, settings.models.width)
+        self._factories = settings.factories
+        seed, labels = settings.seed, dataset.y
+        dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
+        self.splits = [
+            split_by_class(indices, labels, numpy_rng(seed, "split", client=k), client=k)
+            for k, indices in enumerate(dealt)
+        ]
+        self.groups = [k % len(self._factories) for k in range(len(dealt))]
+        self.infos = [
+            ClientInfo(k, seen_classes(torch.from_numpy(labels[split.train])), len(split.train))
+            for k, split in enumerate(self.splits)
+        ]
+
+    @classmethod
+    def open(cls, table: Mapping[str, Any], data: Path) -> "SimulatedClients":
+        """In a worker: the same clients as in the process that drives it."""
+        return cls(parse_settings(table), Dataset.open(data))
+
+    def client(self, client: int) -> Client:
+        settings = self.settings
+        net, data = self.net(client), self.data(client)
+        return Client(client, net, data, self.task, settings.method, settings.local, settings.seed)
+
+    def net(self, client: int) -> SplitModel:
+        with seeded(self.settings.seed, "start", client=client):
+            return build(self._factories[self.groups[client]], self.task)
+
+    def data(self, client: int) -> LocalData:
+        split = self.splits[client]
+        return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
+
+    def check_models(self) -> None:
+        """Build one client of each architecture: what does not fit is refused before a run starts."""
+        for group in sorted(set(self.groups)):
+            tensors = [t for t in self.client(group).state().values() if t.numel()]
+            if len({t.data_ptr() for t in tensors}) < len(tensors):
+                raise ModelError(f"{self.settings.models.archs[group]}: two of its tensors share memory; untie them")
+
+    def _samples(self, indices: np.ndarray) -> Samples:
+        return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))

@@ -1,0 +1,61 @@
+"""What one client does when it is its turn: the same code in this process and in a worker."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedssa.core.client import Answer, Client, ClientInfo
+from fedssa.core.payload import Tensors
+from fedssa.errors import ClientError, FedSSAError, RunDirError
+from fedssa.simulate.store import NO_SLOT, Slots
+
+
+class Population(Protocol):
+    """All clients of a simulated federation; each is built when it is its turn."""
+
+    infos: list[ClientInfo]  # without starts
+    groups: list[int]  # clients with the same number have the same architecture
+
+    def client(self, client: int) -> Client:
+        """A client at its start: a function of (seed, client)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Client `client` is to run round t: its state is in one slot (or is its start) and goes to another."""
+
+    client: int
+    t: int
+    read_slot: int
+    write_slot: int
+
+
+def say_hello(population: Population, client: int) -> ClientInfo:
+    with _named_errors(client):
+        return population.client(client).hello(evaluate_start=True)
+
+
+def run_job(population: Population, slots: Slots, job: Job, down: Tensors) -> Answer:
+    with _named_errors(job.client):
+        client = population.client(job.client)
+        group = population.groups[job.client]
+        if job.read_slot != NO_SLOT:
+            client.load_state(slots.read(group, job.read_slot, job.client))
+        answer = client.run_round(down, job.t)
+        slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
+        return answer
+
+
+@contextmanager
+def _named_errors(client: int) -> Iterator[None]:
+    """A full disk is the run directory's trouble; anything else that is not ours is the client's own code."""
+    try:
+        yield
+    except FedSSAError:
+        raise
+    except OSError as error:
+        raise RunDirError(str(error)) from error
+    except Exception as error:
+        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,26 @@
+"""The reference: all clients one after another in this process."""
+
+from collections.abc import Mapping
+
+from fedssa.core.client import Answer, ClientInfo
+from fedssa.core.payload import Tensors
+from fedssa.simulate.jobs import Job, Population, run_job, say_hello
+from fedssa.simulate.store import ClientStore, Slots
+
+
+class SerialFederation:
+    def __init__(self, population: Population, store: ClientStore) -> None:
+        self._population, self._store = population, store
+        self._slots = Slots(store.folder)
+
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        if not evaluate_start:
+            return self._population.infos
+        return [say_hello(self._population, client) for client in range(len(self._population.infos))]
+
+    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+        free = self._store.slots_to_write(list(downlinks))
+        return [
+            run_job(self._population, self._slots, Job(k, t, self._store.slot_to_read(k), free[k]), down)
+            for k, down in downlinks.items()
+        ]

@@ -1,0 +1,77 @@
+"""A worker of a pool: `python -m fedssa.worker`, driven through its standard input and output.
+
+It ends when its input closes, even in the middle of a training step: the process that drove it is gone,
+and whoever resumes the run must not meet a writer from the past.
+"""
+
+import os
+import queue
+import sys
+import threading
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from fedssa.core.payload import Tensors
+from fedssa.errors import ClientError, FedSSAError
+from fedssa.population import SimulatedClients
+from fedssa.simulate.jobs import Job, Population, run_job, say_hello
+from fedssa.simulate.store import Slots
+from fedssa.simulate.wire import answer_to_wire, error_to_wire, read_frame, write_frame
+
+Frame = tuple[dict[str, Any], Tensors]
+
+
+def main() -> None:
+    requests, replies = sys.stdin.buffer, _take_stdout()
+    torch.set_num_threads(1)
+    inbox: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
+    population: Population | None = None
+    slots: Slots | None = None
+    while True:
+        meta, tensors = inbox.get()
+        if "open" in meta:
+            population, slots = _open(meta["open"])
+            continue
+        assert population is not None
+        assert slots is not None
+        write_frame(replies, *_reply(population, slots, meta, tensors))
+
+
+def _take_stdout() -> BinaryIO:
+    """Replies have the output for themselves: what a user's model prints goes to standard error."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return replies
+
+
+def _listen(requests: BinaryIO, inbox: "queue.SimpleQueue[Frame]") -> None:
+    try:
+        while True:
+            inbox.put(read_frame(requests))
+    finally:
+        os._exit(0)
+
+
+def _open(setup: dict[str, Any]) -> tuple[Population, Slots]:
+    return SimulatedClients.open(setup["settings"], Path(setup["data"])), Slots(Path(setup["store"]))
+
+
+def _reply(population: Population, slots: Slots, meta: dict[str, Any], down: Tensors) -> Frame:
+    try:
+        if "hello" in meta:
+            return {"info": asdict(say_hello(population, meta["hello"]))}, {}
+        answer, payload = answer_to_wire(run_job(population, slots, Job(**meta["job"]), down))
+        return {"answer": answer}, payload
+    except FedSSAError as error:  # the driver decides what becomes of the run
+        if isinstance(error, ClientError):
+            traceback.print_exc()
+        return {"error": error_to_wire(error)}, {}
+
+
+if __name__ == "__main__":
+    main()
