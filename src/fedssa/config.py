@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -199,20 +199,17 @@ def import_path(key: str, path: str) -> Any:
         raise SettingsError(f"{key} = {path!r}: cannot be imported ({type(error).__name__}: {error})") from error
 
 
-def _build(section: str, cls: Callable[..., T], table: Mapping[str, Any]) -> T:
-    assert is_dataclass(cls)
+def _build(section: str, cls: Any, table: Mapping[str, Any]) -> Any:
     _refuse_unknown(section, table, [field.name for field in fields(cls)])
     for key, value in table.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise SettingsError(f"{section}.{key} = {value}: should be a finite number")
     try:
-        content = json.dumps(dict(table))
-        result: T = TypeAdapter(cls).validate_json(content, strict=True)
+        return TypeAdapter(cls).validate_json(json.dumps(dict(table)), strict=True)
     except ValidationError as error:
         raise SettingsError(_one_line(section, table, error)) from error
-    except TypeError as error:
+    except TypeError as error:  # a date, say, which TOML has and JSON has not
         raise SettingsError(f"{section}: {error}") from error
-    return result
 
 
 def _one_line(section: str, table: Mapping[str, Any], error: ValidationError) -> str:
@@ -243,4 +240,3 @@ def _suggestion(word: str, known: "list[str] | tuple[str, ...]") -> str:
 
 def _without_name(table: Mapping[str, Any]) -> Table:
     return {key: value for key, value in table.items() if key != "name"}
-

@@ -103,7 +103,9 @@ def reopen(path: Path) -> "Run":
     try:
         dataset = prepare(settings.data)
         if dataset.digest != run_dir.data_digest:
-            raise DataError(f"{path}: begun with other data (digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]})")
+            raise DataError(
+                f"{path}: begun with other data (digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]})"
+            )
         return Run(run_dir, SimulatedClients(settings, dataset), lock)
     except BaseException:
         lock.release()

@@ -51,9 +51,16 @@ class Client:
     """Owns its tensors and shares none: `net`, `aux` (modules a method adds) and `memory` (tensors it keeps)."""
 
     def __init__(
-        self, id: int, net: SplitModel, data: LocalData, task: Task, method: Method, local: LocalTraining, seed: int
+        self,
+        client_id: int,
+        net: SplitModel,
+        data: LocalData,
+        task: Task,
+        method: Method,
+        local: LocalTraining,
+        seed: int,
     ) -> None:
-        self.id, self.data, self.task, self.seed = id, data, task, seed
+        self.id, self.data, self.task, self.seed = client_id, data, task, seed
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
         self.aux: dict[str, nn.Module] = {}
         self.memory: Tensors = {}
@@ -88,7 +95,7 @@ class Client:
 
     @torch.no_grad()
     def header_norm(self) -> float:
-        return header_rows(self.net.header)[self.seen].norm(dim=1).mean().item()
+        return float(torch.linalg.vector_norm(header_rows(self.net.header)[self.seen], dim=1).mean())
 
     def state(self) -> Tensors:
         """Everything that must survive until the next round, as live tensors (not copies)."""

@@ -1,6 +1,7 @@
 """Tensors on the wire and on disk: their size, their digest, their bytes (safetensors)."""
 
 import json
+import math
 from hashlib import sha256
 from typing import Any
 
@@ -29,13 +30,14 @@ def digest(tensors: Tensors) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().contiguous()
         result.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        result.update(memoryview(as_bytes(tensor).numpy()))
+        result.update(bytes_of(tensor))
     return result.hexdigest()
 
 
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The memory of a contiguous tensor as uint8."""
-    return tensor.reshape(-1).view(torch.uint8)
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor, not a copy."""
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
 
 
 def own(tensor: Tensor) -> Tensor:
@@ -44,7 +46,9 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def all_finite(tensors: Tensors) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in tensors.values() if t.is_floating_point())
+    """A NaN or an infinity is always an extreme value; looking for those two is faster than at every element."""
+    floats = (t for t in tensors.values() if t.is_floating_point() and t.numel())
+    return all(math.isfinite(extreme) for t in floats for extreme in torch.aminmax(t))
 
 
 def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
@@ -22,6 +23,7 @@ class SplitModel(nn.Module):
         self.header = header
         self.channels_last = channels_last  # False: the extractor wants x contiguous (it uses .view, say)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.header(self.extractor(x))
         return logits
@@ -42,10 +44,7 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
             f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
             f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
         )
-    header = nn.Linear(linear.in_features, linear.out_features)
-    with torch.no_grad():
-        header.weight.copy_(linear.weight)
-        header.bias.copy_(linear.bias) if linear.bias is not None else header.bias.zero_()
+    header = linear if "bias" in dict(linear.named_parameters()) else _with_zero_bias(linear)
     extractor = _without(whole, name)
     parts = SplitModel(extractor, header, channels_last=False)
     _check_same_function(parts, module, name, probe)
@@ -81,6 +80,14 @@ def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Li
     return last, linears[last]
 
 
+def _with_zero_bias(linear: nn.Linear) -> nn.Linear:
+    header = nn.Linear(linear.in_features, linear.out_features)
+    with torch.no_grad():
+        header.weight.copy_(linear.weight)
+        header.bias.zero_()
+    return header
+
+
 def _without(module: nn.Module, name: str) -> nn.Module:
     """The module with an identity in the place of its header."""
     if not name:
@@ -93,9 +100,7 @@ def _without(module: nn.Module, name: str) -> nn.Module:
 def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Tensor) -> None:
     """In training mode too: a dropout behind the header would show there only."""
     for training in (False, True):
-        before, after = (
-            _forward(copy.deepcopy(m), probe, training=training) for m in (module, parts)
-        )
+        before, after = (_forward(copy.deepcopy(m), probe, training=training) for m in (module, parts))
         if before.shape != after.shape or not torch.allclose(before, after, rtol=1e-5, atol=1e-6):
             raise ModelError(
                 f"{_title(module)}: its last linear layer '{name}' is not its last operation "

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedssa.core.method import Method
 from fedssa.core.payload import Tensors
 from fedssa.core.seeds import seeded, torch_rng
+from fedssa.core.sgd import SGD
 from fedssa.errors import Diverged
 from fedssa.record import Scores
 
@@ -69,23 +70,21 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
     modules = (client.net, *client.aux.values())
     for module in modules:
         module.train()
-    params = [p for module in modules for p in module.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(
-        params, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay, fused=True
-    )
+    params = [p for module in modules for p in module.parameters()]
+    sgd = SGD(params, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
     samples = client.data.train
     order = torch_rng(client.seed, "batches", t=t, client=client.id)
     total, steps, sums = 0.0, 0, dict[str, Tensor]()
     with seeded(client.seed, "training", t=t, client=client.id):
         for _ in range(local.epochs):
-            for batch in torch.randperm(len(samples), generator=order).split(local.batch_size):
+            for batch in torch.split(torch.randperm(len(samples), generator=order), local.batch_size):
                 x = as_input(samples.x[batch], channels_last=client.net.channels_last)
                 loss, stats = method.loss(client, x, samples.y[batch])
-                optimizer.zero_grad()
+                sgd.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 if local.clip:
-                    torch.nn.utils.clip_grad_norm_(params, local.clip)
-                optimizer.step()
+                    torch.nn.utils.clip_grad_norm_(sgd.params, local.clip)
+                sgd.step()
                 value = loss.item()
                 if not math.isfinite(value):
                     raise Diverged(client.id, t, client.header_norm())
@@ -110,7 +109,7 @@ def evaluate(client: "Client", method: Method) -> Scores:
 @torch.no_grad()
 def _accuracy(client: "Client", method: Method, samples: Samples) -> dict[str, float]:
     correct: dict[str, int] = {}
-    for batch in torch.arange(len(samples)).split(EVAL_BATCH) if len(samples) else ():
+    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
         x = as_input(samples.x[batch], channels_last=client.net.channels_last)
         for kind, logits in method.predict(client, x).items():
             hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())

@@ -13,9 +13,7 @@ FORMS = (("uint8", 4), ("float32", 4), ("float32", 2))  # type and number of axe
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    x: (
-        np.ndarray
-    )  # uint8 [n, H, W, C], mapped to [-1, 1] later; or float32 [n, H, W, C] or [n, d], used as it is
+    x: np.ndarray  # uint8 [n, H, W, C], mapped to [-1, 1] later; or float32 [n, H, W, C] or [n, d], used as it is
     y: np.ndarray  # int64 [n]
     class_names: tuple[str, ...]
 
@@ -52,9 +50,7 @@ def _uint8(x: np.ndarray, where: str) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=np.uint8)
 
 
-def number_labels(
-    y: np.ndarray, class_names: Sequence[str] | None, where: str
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def number_labels(y: np.ndarray, class_names: Sequence[str] | None, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels as int64 and the names of the classes; labels that are names are numbered in sorted order."""
     if y.dtype.kind in "iub":
         names = tuple(map(str, class_names)) if class_names is not None else _count_names(y, where)
@@ -62,9 +58,7 @@ def number_labels(
     if y.dtype.kind == "U" or (y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat)):
         names = tuple(map(str, class_names)) if class_names is not None else tuple(sorted(set(y.flat)))
         if unknown := set(y.flat) - set(names):
-            raise DataError(
-                f"{where}: label {min(unknown)!r} is not one of the class names {', '.join(names)}"
-            )
+            raise DataError(f"{where}: label {min(unknown)!r} is not one of the class names {', '.join(names)}")
         number = {name: i for i, name in enumerate(names)}
         return np.array([number[label] for label in y.flat], dtype=np.int64).reshape(y.shape), names
     raise DataError(f"{where}: labels are {y.dtype}; they must be whole numbers or strings")
@@ -91,9 +85,7 @@ def check(arrays: Arrays, where: str) -> None:
     if y.dtype != np.int64 or y.ndim != 1:
         raise DataError(f"{where}: labels are {y.dtype} of shape {y.shape}; they must be int64 of shape [n]")
     if len(x) != len(y) or not len(x):
-        raise DataError(
-            f"{where}: {len(x)} samples and {len(y)} labels; there must be as many, and at least one"
-        )
+        raise DataError(f"{where}: {len(x)} samples and {len(y)} labels; there must be as many, and at least one")
     if y.min() < 0 or y.max() >= num_classes:
         wrong = int(y.min()) if y.min() < 0 else int(y.max())
         raise DataError(
@@ -101,9 +93,7 @@ def check(arrays: Arrays, where: str) -> None:
         )
     if x.dtype == np.float32 and not np.isfinite(x).all():
         bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(axis=1)))
-        raise DataError(
-            f"{where}: sample {bad} of x holds NaN or infinity; all values must be finite in float32"
-        )
+        raise DataError(f"{where}: sample {bad} of x holds NaN or infinity; all values must be finite in float32")
 
 
 def canonical(arrays: Arrays) -> Arrays:

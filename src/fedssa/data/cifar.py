@@ -127,6 +127,4 @@ def _check_counts(arrays: Arrays, where: str, release: Release) -> None:
 
 def _damaged(where: str, why: str, release: Release) -> DataError:
     url = release.base_url + release.forms[0].archive
-    return DataError(
-        f"{where} is not a good copy of {release.name} ({why}): delete it and get {url} in its place"
-    )
+    return DataError(f"{where} is not a good copy of {release.name} ({why}): delete it and get {url} in its place")

@@ -35,11 +35,7 @@ class Form:
         with tarfile.open(path, "r:gz") as tar:
             for info in tar:
                 name = info.name.removeprefix("./")
-                file = (
-                    tar.extractfile(info)
-                    if name in wanted and info.isreg() and info.size <= MAX_BYTES
-                    else None
-                )
+                file = tar.extractfile(info) if name in wanted and info.isreg() and info.size <= MAX_BYTES else None
                 if file is not None:
                     found[name] = self.parse(file.read())
         if missing := wanted - found.keys():

@@ -53,22 +53,20 @@ def label_values(column: Any, where: str) -> np.ndarray:
     return np.asarray(column.to_numpy())
 
 
-def sample_values(columns: Sequence[Any], where: Sequence[str]) -> np.ndarray:
-    """The samples of one column of several files: decoded if they are images, stacked if they are lists."""
-    for column, place in zip(columns, where, strict=True):
-        if not is_image(column.type) or column.type != columns[0].type:
-            raise DataError(
-                f"{place} is {column.type}: it must be image bytes or lists of numbers in all files"
-            )
-    if not any(map(len, columns)):
-        raise DataError(f"{where[0]} has no rows")
-    if _is_list(columns[0].type):
-        chunks = [
-            (chunk, place) for column, place in zip(columns, where, strict=True) for chunk in column.chunks
-        ]
-        return _joined([_stacked(chunk, place) for chunk, place in chunks if len(chunk)], where[0])
-    blobs = [blob for column, place in zip(columns, where, strict=True) for blob in _blobs(column, place)]
-    names = [(place, row) for column, place in zip(columns, where, strict=True) for row in range(len(column))]
+def sample_values(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
+    """The samples of columns, each with what errors call it: images are decoded, lists are stacked."""
+    kind = columns[0][0].type
+    for column, where in columns:
+        if not is_image(column.type) or column.type != kind:
+            raise DataError(f"{where} is {column.type}: it must be image bytes or lists of numbers in all files")
+    if not any(len(column) for column, _ in columns):
+        raise DataError(f"{columns[0][1]} has no rows")
+    return _stacked(columns) if _is_list(kind) else _decoded(columns)
+
+
+def _decoded(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
+    blobs = [blob for column, where in columns for blob in _blobs(column, where)]
+    names = [(where, row) for column, where in columns for row in range(len(column))]
     return decode_images(blobs, lambda i: f"{names[i][0]}, row {names[i][1]}")
 
 
@@ -76,21 +74,25 @@ def _blobs(column: Any, where: str) -> Iterator[bytes]:
     for chunk in column.chunks:
         encoded = chunk if _is_binary(chunk.type) else chunk.field("bytes")
         if chunk.null_count or encoded.null_count:
-            raise DataError(
-                f"{where} has rows without image bytes: leave them out, or store the bytes with them"
-            )
+            raise DataError(f"{where} has rows without image bytes: store them, or leave those rows out")
         yield from encoded.to_pylist()
 
 
-def _stacked(chunk: Any, where: str) -> np.ndarray:
+def _stacked(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
+    parts = [_dense(chunk, where) for column, where in columns for chunk in column.chunks if len(chunk)]
+    shapes = sorted({part.shape[1:] for part in parts})
+    if len(shapes) > 1:
+        raise DataError(f"{columns[0][1]} has rows of shapes {shapes}: all samples must have one shape")
+    return np.concatenate(parts)
+
+
+def _dense(chunk: Any, where: str) -> np.ndarray:
     """[n, ...] of lists in lists; all lists of one depth must be equally long."""
     shape = [len(chunk)]
     while _is_list(chunk.type):
         lengths = optional("pyarrow.compute").list_value_length(chunk).unique().to_pylist()
         if len(lengths) != 1 or None in lengths:
-            raise DataError(
-                f"{where} has rows of different length (or none): all samples must have one shape"
-            )
+            raise DataError(f"{where} has rows of different length or none: all samples must have one shape")
         shape += lengths
         chunk = chunk.flatten()
     if chunk.null_count:
@@ -98,22 +100,11 @@ def _stacked(chunk: Any, where: str) -> np.ndarray:
     return np.asarray(chunk.to_numpy(zero_copy_only=False)).reshape(shape)
 
 
-def _joined(parts: list[np.ndarray], where: str) -> np.ndarray:
-    shapes = {part.shape[1:] for part in parts}
-    if len(shapes) > 1:
-        raise DataError(
-            f"{where} has rows of different shapes {sorted(shapes)}: all samples must have one shape"
-        )
-    return np.concatenate(parts)
-
-
 def class_names(schemas: Sequence[Any], label: str, where: str) -> tuple[str, ...] | None:
     """The names that the `datasets` library stores beside a column of numbers, the same in all files."""
     found = {_stored_names(schema, label) for schema in schemas}
     if len(found) > 1:
-        raise DataError(
-            f"{where}: the files name the classes of column {label} differently: read them one by one"
-        )
+        raise DataError(f"{where}: its files name the classes of {label} differently; read them one by one")
     return found.pop()
 
 

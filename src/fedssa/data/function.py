@@ -53,6 +53,4 @@ def _arrays(result: object, where: str) -> Arrays:
         return arrays_from(result["x"], result["y"], result.get("class_names"), where)
     if isinstance(result, tuple) and len(result) == 2:
         return arrays_from(*result, None, where)
-    raise DataError(
-        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]"
-    )
+    raise DataError(f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]")

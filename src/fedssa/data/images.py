@@ -44,9 +44,7 @@ def _pixels(item: bytes | Path, name: str) -> np.ndarray:
     try:
         with image_module.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
             if image.mode[0] in "IF":  # more than 8 bits; Pillow would cut them off
-                raise DataError(
-                    f"{name} has pixels of more than 8 bits (mode {image.mode}): save it as 8-bit image"
-                )
+                raise DataError(f"{name} has pixels of more than 8 bits (mode {image.mode}): save it as 8-bit image")
             if image.mode == "L":
                 return np.asarray(image)[..., None]
             opaque = image.convert("RGBA") if "transparency" in image.info else image
@@ -86,9 +84,7 @@ class ImageFolder:
             if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
         ]
         if not found:
-            raise DataError(
-                f"{root} holds no images: data.dir must be a folder with one subfolder of images per class"
-            )
+            raise DataError(f"{root} holds no images: data.dir must be a folder with one subfolder of images per class")
         return found
 
 
@@ -107,6 +103,4 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _suffixes() -> set[str]:
     image_module = optional("PIL.Image")
-    return {
-        suffix for suffix, kind in image_module.registered_extensions().items() if kind in image_module.OPEN
-    }
+    return {suffix for suffix, kind in image_module.registered_extensions().items() if kind in image_module.OPEN}

@@ -32,20 +32,14 @@ class Npz:
         (path,) = self.files()
         stored = _load(path)
         names = stored.get("class_names")
-        return arrays_from(
-            stored["x"], stored["y"], None if names is None else names.ravel().tolist(), str(path)
-        )
+        return arrays_from(stored["x"], stored["y"], None if names is None else names.ravel().tolist(), str(path))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             if not {"x", "y"} <= set(stored.files):
-                raise DataError(
-                    f"{path} must hold arrays x and y: it holds {', '.join(stored.files) or 'none'}"
-                )
+                raise DataError(f"{path} must hold arrays x and y: it holds {', '.join(stored.files) or 'none'}")
             return {name: stored[name] for name in ("x", "y", "class_names") if name in stored.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zlib.error, zipfile.BadZipFile) as err:
-        raise DataError(
-            f"{path} is not a good .npz file ({err}): write it with numpy.savez(file, x=x, y=y)"
-        ) from err
+        raise DataError(f"{path} is not a good .npz file ({err}): write it with numpy.savez(file, x=x, y=y)") from err

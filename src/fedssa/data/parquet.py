@@ -25,13 +25,9 @@ class Parquet:
 
     def files(self) -> list[Path]:
         path = expand(self.dir)
-        found = (
-            [path] if path.is_file() else sorted(path.glob("*.parquet")) or sorted(path.glob("*/*.parquet"))
-        )
+        found = [path] if path.is_file() else sorted(path.glob("*.parquet")) or sorted(path.glob("*/*.parquet"))
         if not found:
-            raise DataError(
-                f"{path} holds no parquet files: data.dir must be a .parquet file or a folder of such"
-            )
+            raise DataError(f"{path} holds no parquet files: data.dir must be a .parquet file or a folder of such")
         return found
 
     def decode(self) -> Arrays:
@@ -44,11 +40,9 @@ def read_parquet(files: Sequence[Path], image: str | None = None, label: str | N
     schemas = [_read(file, lambda parquet, path: parquet.read_schema(path)) for file in files]
     image = image or _guess(schemas[0], "image", files[0])
     label = label or _guess(schemas[0], "label", files[0])
-    tables = [_table(file, schema, [image, label]) for file, schema in zip(files, schemas, strict=True)]
-    y = np.concatenate(
-        [label_values(table[label], f"{file}: {label}") for table, file in zip(tables, files, strict=True)]
-    )
-    x = sample_values([table[image] for table in tables], [f"{file}: {image}" for file in files])
+    tables = [(_table(file, schema, [image, label]), file) for file, schema in zip(files, schemas, strict=True)]
+    y = np.concatenate([label_values(table[label], f"{file}: {label}") for table, file in tables])
+    x = sample_values([(table[image], f"{file}: {image}") for table, file in tables])
     return arrays_from(x, y, class_names(schemas, label, where), where)
 
 
@@ -77,6 +71,4 @@ def _guess(schema: Any, role: str, file: Path) -> str:
             return str(guess[0])
     which = f"{', '.join(able)} could be" if able else "none can be"
     columns = ", ".join(schema.names)
-    raise DataError(
-        f"{file}: which column is the {role}? {which}; set data.{role} to one of its columns {columns}"
-    )
+    raise DataError(f"{file}: which column is the {role}? {which}; set data.{role} to one of its columns {columns}")

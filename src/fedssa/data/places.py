@@ -39,9 +39,7 @@ def make_folder(folder: Path) -> Path:
 
 def unwritable(folder: Path, err: OSError) -> DataError:
     why = err.strerror or err
-    return DataError(
-        f"cache folder {folder} cannot be written ({why}): set FEDSSA_CACHE to a folder that can"
-    )
+    return DataError(f"cache folder {folder} cannot be written ({why}): set FEDSSA_CACHE to a folder that can")
 
 
 def place_of(files: Sequence[Path]) -> str:

@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
@@ -28,6 +29,7 @@ class ConvReluPool(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(channels_in, channels_out, KERNEL)
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(nn.functional.max_pool2d(self.conv(x), POOL))
 

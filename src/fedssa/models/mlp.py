@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import pairwise
 
 from torch import nn
 
@@ -14,7 +15,7 @@ MLPS = {"mlp-1": (512,), "mlp-2": (256,), "mlp-3": (256, 128)}  # widths of the 
 def mlp(name: str, task: Task) -> SplitModel:
     widths = (math.prod(task.input_shape), *MLPS[name], task.width)
     layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return SplitModel(nn.Sequential(*layers), nn.Linear(task.width, task.num_classes), channels_last=False)
 

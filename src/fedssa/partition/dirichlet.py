@@ -53,9 +53,7 @@ class Dirichlet:
                 return np.hstack(blocks)
         return np.hstack(list(self._draw_blocks(class_sizes, rng)))
 
-    def _draw_blocks(
-        self, class_sizes: NDArray[np.int64], rng: np.random.Generator
-    ) -> Iterator[NDArray[np.int64]]:
+    def _draw_blocks(self, class_sizes: NDArray[np.int64], rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         """The counts of BLOCK clients after BLOCK clients.
 
         Sums of Dirichlet shares are Dirichlet, and so are the shares within a sum: we draw what each

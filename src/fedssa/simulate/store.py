@@ -9,6 +9,7 @@ This survives the death of any process at any moment, not that of the machine: n
 """
 
 import json
+import math
 import os
 import struct
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from fedssa.core.payload import Tensors, digest, pack, unpack
+from fedssa.core.payload import Tensors, bytes_of, digest, pack, unpack
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.record import write_atomically
 
@@ -47,16 +48,23 @@ class Layout:
         """The tensors of a slot, as views of its bytes."""
         views, offset = {}, HEADER.size
         for name, dtype, shape in self.tensors:
-            kind: torch.dtype = getattr(torch, dtype)
-            size = int(torch.Size(shape).numel()) * kind.itemsize
-            views[name] = slot[offset : offset + size].view(kind).view(shape)
-            offset += -(-size // ALIGNMENT) * ALIGNMENT
+            size = _size(dtype, shape)
+            views[name] = slot[offset : offset + size].view(getattr(torch, dtype)).view(shape)
+            offset += _padded(size)
         return views
 
     @property
     def slot_size(self) -> int:
-        sizes = (int(torch.Size(shape).numel()) * getattr(torch, dtype).itemsize for _, dtype, shape in self.tensors)
-        return HEADER.size + sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
+        return HEADER.size + sum(_padded(_size(dtype, shape)) for _, dtype, shape in self.tensors)
+
+
+def _size(dtype: str, shape: tuple[int, ...]) -> int:
+    kind: torch.dtype = getattr(torch, dtype)
+    return math.prod(shape) * kind.itemsize
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 class Slots:
@@ -69,7 +77,7 @@ class Slots:
     def write(self, group: int, slot: int, client: int, t: int, state: Tensors, state_digest: str) -> None:
         layout = self._layout_for(group, state, client)
         content = torch.zeros(layout.slot_size, dtype=torch.uint8)
-        buffer = memoryview(content.numpy())
+        buffer = bytes_of(content)
         HEADER.pack_into(buffer, 0, client, t, bytes.fromhex(state_digest))
         for name, view in layout.views(content).items():
             view.copy_(state[name])
@@ -79,7 +87,7 @@ class Slots:
         """The state of `client` in fresh memory, checked against its digest."""
         layout = self._read_layout(group)
         content = torch.empty(layout.slot_size, dtype=torch.uint8)
-        buffer = memoryview(content.numpy())
+        buffer = bytes_of(content)
         with self._file(group).open("rb", buffering=0) as file:
             file.seek(slot * layout.slot_size)
             whole = file.readinto(buffer) == layout.slot_size
