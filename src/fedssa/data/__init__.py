@@ -7,6 +7,7 @@ from fedssa.data.function import FromFunction
 from fedssa.data.images import ImageFolder
 from fedssa.data.npz import Npz
 from fedssa.data.parquet import Parquet
+from fedssa.data.places import cache_folder
 
 __all__ = [
     "DATASETS",
@@ -20,6 +21,7 @@ __all__ = [
     "Npz",
     "Parquet",
     "Source",
+    "cache_folder",
     "prepare",
 ]
 

@@ -13,7 +13,9 @@ FORMS = (("uint8", 4), ("float32", 4), ("float32", 2))  # type and number of axe
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    x: np.ndarray  # uint8 [n, H, W, C], mapped to [-1, 1] later; or float32 [n, H, W, C] or [n, d], used as it is
+    """Images of uint8 are mapped to [-1, 1] later; float32 is used as it is."""
+
+    x: np.ndarray  # uint8 or float32 [n, H, W, C], or float32 [n, d]
     y: np.ndarray  # int64 [n]
     class_names: tuple[str, ...]
 
@@ -58,7 +60,7 @@ def number_labels(y: np.ndarray, class_names: Sequence[str] | None, where: str) 
     if y.dtype.kind == "U" or (y.dtype.kind == "O" and all(isinstance(label, str) for label in y.flat)):
         names = tuple(map(str, class_names)) if class_names is not None else tuple(sorted(set(y.flat)))
         if unknown := set(y.flat) - set(names):
-            raise DataError(f"{where}: label {min(unknown)!r} is not one of the class names {', '.join(names)}")
+            raise DataError(f"{where}: label {str(min(unknown))!r} is not one of the class names {', '.join(names)}")
         number = {name: i for i, name in enumerate(names)}
         return np.array([number[label] for label in y.flat], dtype=np.int64).reshape(y.shape), names
     raise DataError(f"{where}: labels are {y.dtype}; they must be whole numbers or strings")

@@ -22,7 +22,8 @@ from fedssa.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class _Cifar:
-    dir: str | None = None  # where to look; else FEDSSA_DATA, then the cache
+    dir: str | None = None  # where to look, and nowhere else; by default FEDSSA_DATA, then the cache, then the web
+    download: bool = True
 
     release: ClassVar[Release]
 
@@ -32,6 +33,8 @@ class _Cifar:
         found = next((files for folder in folders for files in _candidates(folder, self.release)), None)
         if found is None and self.dir:
             raise DataError(f"data.dir {folders[0]} holds no {self.release.name}: {_wanted(self.release)}")
+        if found is None and not self.download:
+            raise _absent(self.release, downloads)
         return found or [_downloaded(self.release, downloads)]
 
     def decode(self) -> Arrays:
@@ -84,11 +87,15 @@ def _downloaded(release: Release, folder: Path) -> Path:
     try:
         download(release.base_url + archive, target, release.sha256)
     except OSError as err:
-        raise DataError(
-            f"{release.name} is not on this machine and could not be downloaded ({err}): "
-            f"put {archive} into {folder}, or point --data-dir (or FEDSSA_DATA) at a folder that holds it"
-        ) from err
+        raise _absent(release, folder, f" and could not be downloaded ({err})") from err
     return target
+
+
+def _absent(release: Release, folder: Path, why: str = "") -> DataError:
+    return DataError(
+        f"{release.name} is not on this machine{why}: put {release.forms[0].archive} into {folder}, "
+        "or point --data-dir (or FEDSSA_DATA) at a folder that holds it"
+    )
 
 
 def _from_parquet(files: list[Path], release: Release) -> Arrays:

@@ -75,30 +75,20 @@ class ImageFolder:
         return arrays_from(x, labels, None, str(expand(self.dir)))
 
     def _samples(self) -> list[tuple[Path, str]]:
-        """Image files and their classes; class folders without images count for nothing."""
+        """Image files and their classes; folders without images count for nothing."""
         root, suffixes = expand(self.dir), _suffixes()
-        found = [
-            (path, folder.name)
-            for folder in _class_folders(root)
-            for path in sorted(folder.rglob("*"))
-            if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
-        ]
+        paths = [path for path in sorted(root.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()]
+        inner = [path.relative_to(root).parts for path in paths]  # (class, ..., name) or (split, class, ..., name)
+        level = 1 if all(parts[0] in SPLITS and len(parts) > 2 for parts in inner if _counts(parts)) else 0
+        found = [(path, parts[level]) for path, parts in zip(paths, inner, strict=True) if _counts(parts)]
         if not found:
             raise DataError(f"{root} holds no images: data.dir must be a folder with one subfolder of images per class")
         return found
 
 
-def _class_folders(root: Path) -> list[Path]:
-    folders = _subfolders(root)
-    if folders and {folder.name for folder in folders} <= SPLITS and all(map(_subfolders, folders)):
-        return [inner for folder in folders for inner in _subfolders(folder)]
-    return folders
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
+def _counts(parts: tuple[str, ...]) -> bool:
+    """Whether an image is in a subfolder, and not hidden."""
+    return len(parts) > 1 and not any(part.startswith(".") for part in parts)
 
 
 def _suffixes() -> set[str]:

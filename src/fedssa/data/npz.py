@@ -1,7 +1,5 @@
 """Arrays that a user stored with numpy.savez."""
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +29,19 @@ class Npz:
     def decode(self) -> Arrays:
         (path,) = self.files()
         stored = _load(path)
-        names = stored.get("class_names")
-        return arrays_from(stored["x"], stored["y"], None if names is None else names.ravel().tolist(), str(path))
+        names = stored["class_names"].ravel().tolist() if "class_names" in stored else None
+        return arrays_from(stored["x"], stored["y"], names, str(path))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             if not {"x", "y"} <= set(stored.files):
-                raise DataError(f"{path} must hold arrays x and y: it holds {', '.join(stored.files) or 'none'}")
+                held = ", ".join(stored.files) or "none"
+                raise DataError(f"{path} must hold arrays x and y: it holds {held}")
             return {name: stored[name] for name in ("x", "y", "class_names") if name in stored.files}
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zlib.error, zipfile.BadZipFile) as err:
-        raise DataError(f"{path} is not a good .npz file ({err}): write it with numpy.savez(file, x=x, y=y)") from err
+    except DataError:
+        raise
+    except Exception as err:  # numpy and zipfile raise anything on damaged files
+        why = str(err).splitlines()[0] if str(err) else type(err).__name__
+        raise DataError(f"{path} is not a good .npz file ({why}): write it with numpy.savez(file, x=x, y=y)") from err

@@ -40,7 +40,7 @@ def read_parquet(files: Sequence[Path], image: str | None = None, label: str | N
     schemas = [_read(file, lambda parquet, path: parquet.read_schema(path)) for file in files]
     image = image or _guess(schemas[0], "image", files[0])
     label = label or _guess(schemas[0], "label", files[0])
-    tables = [(_table(file, schema, [image, label]), file) for file, schema in zip(files, schemas, strict=True)]
+    tables = [(_table(file, schema, {image, label}), file) for file, schema in zip(files, schemas, strict=True)]
     y = np.concatenate([label_values(table[label], f"{file}: {label}") for table, file in tables])
     x = sample_values([(table[image], f"{file}: {image}") for table, file in tables])
     return arrays_from(x, y, class_names(schemas, label, where), where)
@@ -55,11 +55,11 @@ def _read(file: Path, read: Callable[[Any, Path], Any]) -> Any:
         raise DataError(f"{file} cannot be read as parquet ({why}): get or write it again") from err
 
 
-def _table(file: Path, schema: Any, columns: list[str]) -> Any:
+def _table(file: Path, schema: Any, columns: set[str]) -> Any:
     for column in columns:
         if column not in schema.names:
             raise DataError(f"{file} has no column {column!r}: it has {', '.join(schema.names)}")
-    return _read(file, lambda parquet, path: parquet.read_table(path, columns=columns))
+    return _read(file, lambda parquet, path: parquet.read_table(path, columns=list(columns)))
 
 
 def _guess(schema: Any, role: str, file: Path) -> str:

@@ -1,0 +1,285 @@
+"""The command line. Heavy imports stand inside functions: `fedssa --help` must not wait for torch."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedssa.errors import ClientError, Diverged, FedSSAError, FedSSAWarning, SettingsError
+
+if TYPE_CHECKING:
+    from fedssa.config import Settings
+    from fedssa.experiment import Run
+    from fedssa.record import RoundRecord
+
+WIDE = 160  # columns of a table that is not shown on a terminal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Model-heterogeneous personalized federated learning: FedSSA and the methods it is compared with.",
+    epilog="Exit codes: 0 done · 1 the run failed (diverged, a client's own code) · 2 bad input · 130 interrupted",
+)
+out = Console(width=None if sys.stdout.isatty() else WIDE)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Recipe = Annotated[Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.epochs=2.")
+]
+MethodName = Annotated[str | None, typer.Option("--method", help="Another method (its options at their defaults).")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
+Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
+
+
+def main() -> None:
+    """One line for a user's mistake, a traceback for ours."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except FedSSAError as error:
+        err.print(f"[bold red]error:[/] {_plain(str(error))}")
+        sys.exit(1 if isinstance(error, (Diverged, ClientError)) else 2)
+
+
+@app.callback(invoke_without_command=True)
+def version_option(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if show:
+        typer.echo(f"fedssa {version('fedssa')}")
+        raise typer.Exit
+
+
+@app.command(name="run")
+def run_command(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)] = None,
+    assignments: Set = None,
+    method: MethodName = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="The run directory.  [default: runs/RECIPE-METHOD-sSEED]")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
+    from fedssa.experiment import reopen, start
+    from fedssa.record import RunDir
+
+    if resume is not None:
+        if recipe or assignments or method or out_dir or data_dir:
+            raise SettingsError("--resume takes everything from the run directory; leave out the recipe and its options")
+        if outcome := RunDir.open(resume).outcome():
+            err.print(f"{resume}: this run has ended already ({outcome.message or outcome.kind})")
+            return _show_run(resume)
+        begun = reopen(resume)
+    elif recipe is None:
+        raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
+    else:
+        settings = _settings(recipe, assignments, method, data_dir)
+        begun = start(settings, out_dir or _default_out(recipe, settings))
+    try:
+        _drive(begun, workers or _num_cores())
+    finally:
+        begun.close()
+    return _show_run(begun.dir.path)
+
+
+@app.command()
+def show(
+    run_dirs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    clients: Annotated[bool, typer.Option("--clients", help="Also a table of the clients.")] = False,
+    figure: Figure = None,
+) -> None:
+    """Summarise runs: a table, and the curves of accuracy over rounds."""
+    from fedssa.record import RunDir
+    from fedssa.report.figures import draw_runs
+    from fedssa.report.summary import summarise
+    from fedssa.report.terminal import clients_table, curve, runs_table
+
+    runs = [RunDir.open(path) for path in run_dirs]
+    out.print(runs_table([summarise(run) for run in runs]))
+    out.print(curve(runs, width=min(out.width, 100), height=14))
+    if clients:
+        for run in runs:
+            out.print(clients_table(run))
+    if figure:
+        draw_runs([(_title(run, runs), run) for run in runs], figure)
+        out.print(f"picture: {figure}", soft_wrap=True)
+
+
+@app.command()
+def partition(
+    recipe: Recipe,
+    assignments: Set = None,
+    data_dir: DataDir = None,
+    figure: Figure = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every client, however many.")] = False,
+) -> None:
+    """Show who holds what: training samples of each class, and the sizes of each client's split."""
+    import numpy as np
+
+    from fedssa.data import prepare
+    from fedssa.population import SimulatedClients
+    from fedssa.report.figures import draw_partition
+    from fedssa.report.terminal import partition_table
+
+    settings = _settings(recipe, assignments, None, data_dir)
+    clients = SimulatedClients(settings, prepare(settings.data))
+    names, labels = clients.dataset.class_names, clients.dataset.y
+    counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in clients.splits])
+    sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in clients.splits])
+    archs = [settings.models.archs[group] for group in clients.groups]
+    out.print(partition_table(counts, sizes, archs, names, show_all=everyone))
+    if nobody := [names[s] for s in np.flatnonzero(counts.sum(axis=0) == 0)]:
+        out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}")
+    figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
+    draw_partition(counts, names, figure)
+    out.print(f"picture: {figure}", soft_wrap=True)
+
+
+@app.command()
+def methods() -> None:
+    """List the methods and presets."""
+    from fedssa.methods import METHODS, PRESETS
+
+    fixed = {n: ", ".join(f"{k} = {v}" for k, v in settings.items()) for n, (_, settings) in PRESETS.items()}
+    presets = {name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()}
+    _list({name: _first_line(cls) for name, cls in METHODS.items()} | presets)
+
+
+@app.command()
+def models() -> None:
+    """List the models."""
+    from fedssa.models import DESCRIPTIONS
+
+    _list(DESCRIPTIONS)
+
+
+@app.command()
+def datasets() -> None:
+    """List the data sets."""
+    from fedssa.data import DATASETS
+
+    _list({name: _first_line(cls) for name, cls in DATASETS.items()})
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, what is missing, and how fast this machine is."""
+    from fedssa.doctor import examine
+
+    _list({name: finding for name, finding in examine()})
+
+
+def _settings(recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None) -> "Settings":
+    from fedssa.config import override, parse_settings, read_recipe
+
+    table = read_recipe(recipe)
+    if method:
+        table["method"] = {"name": method}
+    for assignment in assignments or []:
+        table = override(table, assignment)
+    if data_dir:
+        table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
+    return parse_settings(table)
+
+
+def _default_out(recipe: Path, settings: "Settings") -> Path:
+    method = settings.table["method"]["name"].rpartition(":")[2]
+    return Path("runs") / f"{recipe.stem}-{method}-s{settings.seed}"
+
+
+def _drive(begun: "Run", workers: int) -> None:
+    try:
+        with _progress(begun) as heard:
+            for record in begun.rounds(workers=workers):
+                heard(record)
+    except KeyboardInterrupt:
+        err.print(f"stopped after {_rounds_done(begun)}; to continue: fedssa run --resume {begun.dir.path}")
+        sys.exit(130)
+
+
+@contextmanager
+def _progress(begun: "Run") -> Iterator[Any]:
+    """A live bar on a terminal, a plain line a round elsewhere."""
+    total, name = begun.settings.rounds.total, begun.settings.table["method"]["name"]
+    if not err.is_terminal:
+        yield lambda record: err.print(f"{name}: {_rounds_done(begun)}, {_accuracy(record)}")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err) as bar:
+        done = max(0, len(begun.records) - 1)
+        task = bar.add_task(name, total=total, completed=done, accuracy="starting")
+
+        def heard(record: "RoundRecord") -> None:
+            description = f"{name}: {_rounds_done(begun)}"
+            bar.update(task, completed=record.t + 1, description=description, accuracy=_accuracy(record))
+
+        yield heard
+
+
+def _rounds_done(begun: "Run") -> str:
+    return f"round {max(0, len(begun.records) - 1)} of {begun.settings.rounds.total}"
+
+
+def _accuracy(record: "RoundRecord") -> str:
+    return "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
+
+
+def _show_run(path: Path) -> None:
+    from fedssa.record import RunDir
+    from fedssa.report.summary import summarise
+    from fedssa.report.terminal import runs_table
+
+    run = RunDir.open(path)
+    out.print(runs_table([summarise(run)]))
+    out.print(f"run directory: {path}", soft_wrap=True, highlight=False)
+    if (path / "models").exists():
+        code = f"fedssa.load_client({str(path)!r}, 0)"
+        out.print(f"a client's model: {code}", soft_wrap=True, highlight=False)
+
+
+def _title(run: Any, runs: list[Any]) -> str:
+    """The method's name, unless several runs have it."""
+    name = run.settings["method"]["name"]
+    return name if sum(r.settings["method"]["name"] == name for r in runs) == 1 else run.path.name
+
+
+def _list(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, text in lines.items():
+        out.print(f"[bold]{name:<{width}}[/]  {_plain(text)}", highlight=False, soft_wrap=True)
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+def _plain(text: str) -> str:
+    """One line, and no part of it taken for markup."""
+    return " ".join(text.split()).replace("[", r"\[")
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *args: Any) -> None:
+    if issubclass(category, FedSSAWarning):
+        err.print(f"[bold yellow]warning:[/] {_plain(str(message))}")
+    else:
+        err.print(_plain(f"{category.__name__}: {message}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""What is installed, what is missing, and how fast this machine is."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedssa.core.client import Client
+from fedssa.core.seeds import one_thread, seeded
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, LocalTraining, Samples, train
+from fedssa.data import DATASETS, cache_folder
+from fedssa.environment import describe
+from fedssa.errors import DataError
+from fedssa.methods import Standalone
+from fedssa.models import MODELS, build
+
+EXTRAS = {"data": ("pillow", "pyarrow"), "report": ("matplotlib",)}
+
+
+def examine() -> Iterator[tuple[str, str]]:
+    now = describe("auto")
+    yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
+    yield "machine", f"{now['cpu']}, {len(os.sched_getaffinity(0))} of {now['cores']} cores usable, {_memory()}"
+    yield "kernel", now["kernel"]
+    for extra, packages in EXTRAS.items():
+        yield f"extra {extra}", _extra(extra, packages)
+    free = shutil.disk_usage(_existing(cache_folder())).free / 1e9
+    yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {free:.0f} GB free"
+    yield "data", f"{os.environ.get('FEDSSA_DATA') or 'not set'} (FEDSSA_DATA)"
+    for name in ("cifar10", "cifar100"):
+        yield name, _found(name)
+    yield "matrix product", f"{_gemm():.0f} GFLOP/s on one core"
+    yield "training", f"{_training():.0f} samples/s on one core (cnn-1, 32×32×3, batches of 64)"
+
+
+def _extra(extra: str, packages: tuple[str, ...]) -> str:
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            return f"missing: pip install 'fedssa[{extra}]'"
+    return ", ".join(found)
+
+
+def _found(name: str) -> str:
+    try:
+        files = DATASETS[name](download=False).files()
+    except DataError as error:
+        return str(error)
+    return f"found at {files[0].parent}"
+
+
+def _existing(path: Path) -> Path:
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+
+
+def _gemm() -> float:
+    a = torch.rand(1024, 1024)
+    with one_thread():
+        return max(2 * 1024**3 / _seconds(lambda: torch.mm(a, a)) for _ in range(8)) / 1e9
+
+
+def _training() -> float:
+    """Through the loop that every run goes through."""
+    num_samples, task = 512, Task(10, (3, 32, 32))
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8))
+    samples = Samples(x, torch.from_numpy(rng.integers(0, 10, num_samples)))
+    method, local = Standalone(), LocalTraining()
+    with seeded(0, "start"):
+        net = build(MODELS["cnn-1"], task)
+    client = Client(0, net, LocalData(samples, samples, samples), task, method, local, seed=0)
+    with one_thread():
+        return max(num_samples / _seconds(lambda: train(client, method, local, 0)) for _ in range(3))
+
+
+def _seconds(work: "object") -> float:
+    began = time.perf_counter()
+    work()  # type: ignore[operator]
+    return time.perf_counter() - began

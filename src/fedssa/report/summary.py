@@ -1,0 +1,219 @@
+"""The numbers of a run, computed from its directory. Accuracies are fractions; rounds are named by their t."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, latest_scores, rounds_to_target
+
+
+class Traffic(NamedTuple):
+    """What really travelled: numbers are floating-point values; bytes are all, ids and counts too."""
+
+    numbers_up: int
+    numbers_down: int
+    bytes_up: int
+    bytes_down: int
+    num_participations: int
+
+    @property
+    def numbers(self) -> int:
+        return self.numbers_up + self.numbers_down
+
+    @property
+    def bytes(self) -> int:
+        return self.bytes_up + self.bytes_down
+
+    @property
+    def numbers_per_participation(self) -> float | None:
+        return self.numbers / self.num_participations if self.num_participations else None
+
+
+class BestRound(NamedTuple):
+    """The round that validation would choose; its test accuracy is honest, since the test part chose nothing."""
+
+    t: int
+    val: float
+    test: float
+
+
+class ClientAccuracy(NamedTuple):
+    client: int
+    accuracy: float
+
+
+class PairedDifference(NamedTuple):
+    """Mean of a − b over the clients of both runs; the standard error needs two of them."""
+
+    mean: float
+    standard_error: float | None
+    num_clients: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    run_dir: RunDir = field(repr=False)
+    outcome: str  # "finished", "diverged, round t" or "not finished"
+    rounds_done: int
+    curve: tuple[tuple[int, float], ...]  # (rounds finished, mean accuracy); 0 is the start
+    num_heard: int  # clients that the last mean is over
+    accuracies: dict[int, float]  # of every client heard, with its latest model
+    best_round: BestRound | None
+    traffic: Traffic
+    seconds_per_round: float | None  # the median
+    header_norm: float | None  # mean over the last round's participants
+    target_round: int | None  # the first of three in a row at or above the target
+
+    @property
+    def name(self) -> str:
+        return self.run_dir.path.absolute().name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.run_dir.settings
+
+    @property
+    def method(self) -> str:
+        return str(self.settings["method"]["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    @property
+    def rounds_total(self) -> int:
+        return int(self.settings["rounds"]["total"])
+
+    @property
+    def num_clients(self) -> int:
+        return int(self.settings["partition"]["clients"])
+
+    @property
+    def target(self) -> float | None:
+        target = self.settings["run"].get("target")
+        return None if target is None else float(target)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The headline: mean over the clients heard, after the last round."""
+        return self.curve[-1][1] if self.curve else None
+
+    @property
+    def start_accuracy(self) -> float | None:
+        return next((accuracy for rounds, accuracy in self.curve if rounds == 0), None)
+
+    @property
+    def std_over_clients(self) -> float | None:
+        """How far the clients are apart; they are all there are, so this divides by their number."""
+        return statistics.pstdev(self.accuracies.values()) if self.accuracies else None
+
+    @property
+    def worst_client(self) -> ClientAccuracy | None:
+        ranked = sorted((accuracy, client) for client, accuracy in self.accuracies.items())
+        return ClientAccuracy(ranked[0][1], ranked[0][0]) if ranked else None
+
+    @property
+    def best_client(self) -> ClientAccuracy | None:
+        ranked = sorted((-accuracy, client) for client, accuracy in self.accuracies.items())
+        return ClientAccuracy(ranked[0][1], -ranked[0][0]) if ranked else None
+
+
+@dataclass(frozen=True)
+class ClientSummary:
+    """One client over all rounds; `last` is the latest word from it."""
+
+    last: ClientRecord
+    last_round: int
+    traffic: Traffic
+
+
+def summarise(run_dir: RunDir) -> RunSummary:
+    records = run_dir.records()
+    trained = [record for record in records if record.t >= 0]
+    target = run_dir.settings["run"].get("target")
+    return RunSummary(
+        run_dir=run_dir,
+        outcome=outcome_in_words(run_dir.outcome()),
+        rounds_done=len(trained),
+        curve=accuracy_curve(records),
+        num_heard=records[-1].num_heard if records else 0,
+        accuracies={client: scores.headline for client, scores in sorted(latest_scores(records).items())},
+        best_round=best_by_validation(records),
+        traffic=traffic(client for record in trained for client in record.clients),
+        seconds_per_round=_median([timing["seconds"] for timing in run_dir.timings() if timing["t"] >= 0]),
+        header_norm=_mean(c.header_norm for c in trained[-1].clients if c.header_norm is not None) if trained else None,
+        target_round=None if target is None else rounds_to_target(records, target),
+    )
+
+
+def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
+    """Every client heard, in the order of ids."""
+    heard: dict[int, list[tuple[int, ClientRecord]]] = {}
+    for record in records:
+        for client in record.clients:
+            heard.setdefault(client.id, []).append((record.t, client))
+    return {
+        client: ClientSummary(last=said[-1][1], last_round=said[-1][0], traffic=traffic(c for t, c in said if t >= 0))
+        for client, said in sorted(heard.items())
+    }
+
+
+def outcome_in_words(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not finished"
+    return outcome.kind if outcome.kind == "finished" or outcome.t is None else f"{outcome.kind}, round {outcome.t}"
+
+
+def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], ...]:
+    """(rounds finished, mean accuracy); a start that was not measured is not a point."""
+    return tuple((record.t + 1, record.headline) for record in records if record.headline is not None)
+
+
+def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
+    """The first round with the highest mean of the latest validation accuracies of the clients heard."""
+    best: BestRound | None = None
+    latest: dict[int, Scores] = {}
+    for record in records:
+        latest |= {client.id: client.scores for client in record.clients}
+        val = _mean(next(iter(scores.val.values())) for scores in latest.values() if scores.val)
+        if record.t < 0 or val is None or record.headline is None:
+            continue
+        if best is None or val > best.val:
+            best = BestRound(record.t, val, record.headline)
+    return best
+
+
+def traffic(participations: Iterable[ClientRecord]) -> Traffic:
+    sent = [(c.params_up, c.params_down, c.bytes_up, c.bytes_down, 1) for c in participations]
+    return Traffic(*(sum(column) for column in zip(*sent, strict=True))) if sent else Traffic(0, 0, 0, 0, 0)
+
+
+def comparable(a: RunSummary, b: RunSummary) -> bool:
+    """Same seed, data, partition, models, training: only the method may differ."""
+    return a.run_dir.data_digest == b.run_dir.data_digest and _apart_from_method(a) == _apart_from_method(b)
+
+
+def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
+    """Of two comparable runs, client by client; None if they are not, or have no client in common."""
+    common = a.accuracies.keys() & b.accuracies.keys()
+    if not common or not comparable(a, b):
+        return None
+    differences = [a.accuracies[client] - b.accuracies[client] for client in sorted(common)]
+    num = len(differences)
+    error = statistics.stdev(differences) / math.sqrt(num) if num > 1 else None
+    return PairedDifference(statistics.fmean(differences), error, num)
+
+
+def _apart_from_method(run: RunSummary) -> dict[str, Any]:
+    return {section: table for section, table in run.settings.items() if section != "method"}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -1,0 +1,206 @@
+"""Tables for the terminal, and the curve drawn in characters. Without colour they say the same."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fedssa.record import RunDir
+from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, summarise_clients
+from fedssa.report.text_curve import curve
+
+__all__ = ["clients_table", "curve", "partition_table", "run_table", "runs_table"]
+
+MAX_ROWS = 40  # of clients, before an ellipsis
+NOTHING = "–"
+CLIENT_COLUMNS = (
+    "accuracy\n%",
+    "test\nsamples",
+    "val.\n%",
+    "rounds\ntrained",
+    "last\nround",
+    "loss",
+    "header\nnorm",
+    "numbers\nsent",
+)
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> Table:
+    """One row a run. Differences are to the first run, in points of percent, and only where they mean something."""
+    columns = {
+        "accuracy\n%": [_percent(s.accuracy) for s in summaries],
+        "clients\nheard": [f"{s.num_heard}/{s.num_clients}" for s in summaries],
+        "vs first\n± s.e.": [_difference(s, summaries[0]) for s in summaries],
+        "best by\nval. %": [_percent(s.best_round and s.best_round.test) for s in summaries],
+        "numbers\nsent": [short(s.traffic.numbers) for s in summaries],
+        "header\nnorm": [_number(s.header_norm, ".2f") for s in summaries],
+        "s per\nround": [_number(s.seconds_per_round, ".3g") for s in summaries],
+        "target\nround": [_target(s) for s in summaries],
+    }
+    if all(s.num_heard == s.num_clients for s in summaries):
+        del columns["clients\nheard"]
+    if all(s.target is None for s in summaries):
+        del columns["target\nround"]
+    table = _table("run", right=list(columns), last="outcome")
+    for summary, *cells in zip(summaries, *columns.values(), strict=True):
+        table.add_row(Text(_run_name(summary)), *cells, _outcome(summary))
+    return table
+
+
+def run_table(summary: RunSummary) -> Table:
+    """Everything about one run, a line a number."""
+    traffic, chosen = summary.traffic, summary.best_round
+    worst, best = summary.worst_client, summary.best_client
+    facts = {
+        "run": str(summary.run_dir.path),
+        "method": f"{summary.method}, seed {summary.seed}",
+        "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
+        "accuracy": f"{_percent(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
+        "best by validation": f"{_percent(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
+        "before training": f"{_percent(summary.start_accuracy)} %",
+        "spread over clients": f"{_percent(summary.std_over_clients)} points (standard deviation)",
+        "worst client": f"{_percent(worst.accuracy)} % (client {worst.client})" if worst else NOTHING,
+        "best client": f"{_percent(best.accuracy)} % (client {best.client})" if best else NOTHING,
+        "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
+        "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
+        "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
+        "header norm": _number(summary.header_norm, ".3f"),
+        "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
+    }
+    if summary.target is not None:
+        facts["round of the target"] = f"{_target(summary)} ({_percent(summary.target)} %, three rounds in a row)"
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, fact in facts.items():
+        table.add_row(name, Text(fact))
+    return table
+
+
+def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
+    """One row a client: its latest word, and what it has sent."""
+    archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
+    heard = summarise_clients(run_dir.records())
+    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
+    table = _table("client", "model", right=CLIENT_COLUMNS)
+    for client in range(shown):
+        arch = Text(archs[client % len(archs)])
+        table.add_row(str(client), arch, *_client_cells(heard.get(client)))
+    if shown < num_clients:
+        rest = [summary for client, summary in heard.items() if client >= shown]
+        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest))
+    return table
+
+
+def partition_table(
+    counts: NDArray[Any],
+    splits: NDArray[Any],
+    archs: Sequence[str],
+    class_names: Sequence[str],
+    *,
+    show_all: bool = False,
+) -> Table:
+    """counts [N, S]: training samples by client and class; splits [N, 3]: training, validation, test; archs repeat."""
+    num_clients = len(counts)
+    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
+    table = _table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
+    for client in range(shown):
+        arch = Text(archs[client % len(archs)])
+        table.add_row(
+            str(client), arch, *_data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
+        )
+    if shown < num_clients:
+        table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
+    table.add_section()
+    table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
+    return table
+
+
+def short(number: int) -> str:
+    """Three digits that count: 1,234,567 is 1.23 M."""
+    for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if number >= 999.5 * 1000 ** (power - 1):
+            return f"{number / 1000**power:.3g} {unit}"
+    return str(number)
+
+
+def _table(*left: str, right: Sequence[str], last: str | None = None) -> Table:
+    """Only the first and the last column may become narrower than their words."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for i, name in enumerate(left):
+        table.add_column(name, vertical="bottom", no_wrap=i > 0)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    if last is not None:
+        table.add_column(last)
+    return table
+
+
+def _run_name(summary: RunSummary) -> str:
+    return summary.name if summary.method == summary.name else f"{summary.name} ({summary.method})"
+
+
+def _difference(summary: RunSummary, first: RunSummary) -> str:
+    """After different numbers of rounds it would not be the methods that differ."""
+    if summary is first:
+        return "first"
+    difference = paired_difference(summary, first)
+    if difference is None or summary.rounds_done != first.rounds_done:
+        return NOTHING
+    error = "" if difference.standard_error is None else f" ± {100 * difference.standard_error:.1f}"
+    return f"{100 * difference.mean:+.1f}{error}"
+
+
+def _target(summary: RunSummary) -> str:
+    if summary.target is None:
+        return NOTHING
+    return "not reached" if summary.target_round is None else str(summary.target_round)
+
+
+def _outcome(summary: RunSummary) -> str:
+    progress = f", {summary.rounds_done}/{summary.rounds_total}" if summary.outcome == "not finished" else ""
+    return summary.outcome + progress
+
+
+def _client_cells(client: ClientSummary | None) -> list[str]:
+    if client is None:
+        return [NOTHING] * 8
+    last, traffic = client.last, client.traffic
+    return [
+        _percent(last.scores.headline),
+        str(last.scores.num_test),
+        _percent(next(iter(last.scores.val.values()), None)),
+        str(traffic.num_participations),
+        "start" if client.last_round < 0 else str(client.last_round),
+        _number(last.loss, ".3f"),
+        _number(last.header_norm, ".2f"),
+        short(traffic.numbers),
+    ]
+
+
+def _rest_cells(rest: Sequence[ClientSummary]) -> list[str]:
+    """The mean accuracy and the sums of the clients that are not shown."""
+    if not rest:
+        return [NOTHING] * 8
+    accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
+    num_test = sum(client.last.scores.num_test for client in rest)
+    participations = sum(client.traffic.num_participations for client in rest)
+    numbers = sum(client.traffic.numbers for client in rest)
+    return [f"mean {_percent(accuracy)}", str(num_test), "", str(participations), "", "", "", short(numbers)]
+
+
+def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
+    """Of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
+    totals = zip(class_names, counts.sum(axis=0), strict=True)
+    seen = [f"{name}: {num:,}" for name, num in totals if num > 0]
+    sizes = [f"{size:,}" for size in splits.sum(axis=0)]
+    return [*sizes, str(len(seen)), Text(", ".join(seen), no_wrap=True, overflow="ellipsis")]
+
+
+def _percent(fraction: float | None) -> str:
+    return NOTHING if fraction is None else f"{100 * fraction:.1f}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)

@@ -1,0 +1,111 @@
+"""The smallest clients and federations there are: builders for the tests of core, methods and models."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedssa.core.client import Answer, Client, ClientInfo
+from fedssa.core.method import Method
+from fedssa.core.ops import header_rows, set_header_rows
+from fedssa.core.payload import Tensors
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.methods import Standalone
+
+TASK = Task(num_classes=3, input_shape=(4,), width=2)
+LOCAL = LocalTraining(batch_size=2, lr=0.1)
+
+
+def vectors(labels: Sequence[int], *, size: int = 4, seed: int = 0) -> Samples:
+    """A random vector for every label."""
+    generator = torch.Generator().manual_seed(seed)
+    return Samples(torch.randn(len(labels), size, generator=generator), torch.tensor(labels, dtype=torch.int64))
+
+
+def local_data(
+    train: Sequence[int], *, val: Sequence[int] = (0,), test: Sequence[int] = (0, 1), size: int = 4, seed: int = 0
+) -> LocalData:
+    """Labels of the three parts → samples; each part has vectors of its own."""
+    parts = (train, val, test)
+    return LocalData(*(vectors(labels, size=size, seed=3 * seed + i) for i, labels in enumerate(parts)))
+
+
+def tiny_net(task: Task = TASK, *, seed: int = 0) -> SplitModel:
+    """linear → ReLU → header, on vectors."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        extractor = nn.Sequential(nn.Linear(task.input_shape[0], task.width), nn.ReLU())
+        return SplitModel(extractor, nn.Linear(task.width, task.num_classes), channels_last=False)
+
+
+def bare_net(weight: list[list[float]], bias: list[float] | None = None) -> SplitModel:
+    """Nothing but a header with these numbers: the representation is the input."""
+    header = nn.Linear(len(weight[0]), len(weight))
+    with torch.no_grad():
+        header.weight.copy_(torch.tensor(weight))
+        header.bias.copy_(torch.tensor(bias or [0.0] * len(weight)))
+    return SplitModel(nn.Identity(), header, channels_last=False)
+
+
+def make_client(
+    client_id: int = 0,
+    *,
+    train: Sequence[int] = (0, 0, 1),
+    data: LocalData | None = None,
+    net: SplitModel | None = None,
+    task: Task = TASK,
+    method: Method | None = None,
+    local: LocalTraining = LOCAL,
+    seed: int = 0,
+) -> Client:
+    """A client with training samples of the labels `train`; weights and samples are a function of its id."""
+    net = net or tiny_net(task, seed=client_id)
+    data = data or local_data(train, size=task.input_shape[0], seed=client_id)
+    return Client(client_id, net, data, task, method or Standalone(), local, seed)
+
+
+class LiveFederation:
+    """Clients that stay alive in this process."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self.clients = list(clients)
+
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        return [client.hello(evaluate_start=evaluate_start) for client in self.clients]
+
+    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+        return [self.clients[k].run_round(down, t) for k, down in downlinks.items()]
+
+
+def rows_of(client: Client) -> list[list[float]]:
+    """The client's header as rows (weight…, bias), one for each class."""
+    rows: list[list[float]] = header_rows(client.net.header).tolist()
+    return rows
+
+
+def set_rows(client: Client, rows: list[list[float]]) -> None:
+    set_header_rows(client.net.header, torch.arange(len(rows)), torch.tensor(rows))
+
+
+def copies(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def share_memory(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
+    """Whether any tensor of `a` lies in the same memory as any of `b`."""
+    storages = [{t.untyped_storage().data_ptr() for t in tensors.values() if t.numel()} for tensors in (a, b)]
+    return bool(storages[0] & storages[1])
+
+
+def same_bits(a: Tensors, b: Tensors) -> bool:
+    """Names, types, shapes and bits; unlike torch.equal it tells -0.0 from 0.0."""
+    return list(a) == list(b) and all(_same_tensor(a[name], b[name]) for name in a)
+
+
+def _same_tensor(a: Tensor, b: Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    x, y = (t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return torch.equal(x, y)

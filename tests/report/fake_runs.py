@@ -1,0 +1,68 @@
+"""Run directories made by hand: what a run would have written, without a run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedssa.record import ClientRecord, RoundRecord, RunDir, Scores, fill_run_dir, latest_scores, mean_accuracy
+
+Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
+
+
+def settings(method: str = "fedssa", **changes: Any) -> dict[str, Any]:
+    """A whole table; a change is written section__key=value, or seed=value."""
+    table: dict[str, Any] = {
+        "seed": 0,
+        "data": {"name": "digits"},
+        "partition": {"name": "classes", "clients": 3, "classes_per_client": 2},
+        "models": {"archs": ["cnn-1", "cnn-2"], "width": 4},
+        "local": {"epochs": 1},
+        "rounds": {"total": 3, "fraction": 1.0},
+        "method": {"name": method},
+        "run": {"target": None, "evaluate_start": True},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            table[section][name] = value
+        else:
+            table[section] = value
+    return table
+
+
+def make_run(
+    path: Path, rounds: Sequence[Mapping[int, Accuracy]], table: dict[str, Any] | None = None, digest: str = "data"
+) -> RunDir:
+    """rounds[0] is the start (empty: not measured); each gives the accuracies of the clients that took part.
+
+    In a round, every client sends 10 numbers (44 bytes) up and, but for round 0, 5 (24 bytes) down.
+    """
+    run_dir = RunDir(path, table or settings(), digest, ("cat", "dog"), (1, 2, 2))
+    fill_run_dir(run_dir, {})
+    records: list[RoundRecord] = []
+    for t, accuracies in enumerate(rounds, start=-1):
+        clients = tuple(_client(t, client, accuracy) for client, accuracy in accuracies.items())
+        heard = latest_scores([*records, RoundRecord(t, {}, 0, clients)])
+        records.append(RoundRecord(t, mean_accuracy(heard.values()), len(heard), clients))
+        run_dir.append(records[-1])
+        run_dir.append_timing({"t": t, "seconds": 100.0 if t < 0 else 1.0 + t})
+    return run_dir
+
+
+def _client(t: int, client: int, accuracy: Accuracy) -> ClientRecord:
+    test, val = accuracy if isinstance(accuracy, tuple) else (accuracy, accuracy)
+    scores = Scores({"head": test}, 10, {} if val is None else {"head": val}, 0 if val is None else 10)
+    if t < 0:
+        return ClientRecord(client, scores)
+    down = (5, 24) if t > 0 else (0, 0)
+    return ClientRecord(
+        client,
+        scores,
+        loss=1.5,
+        steps=3,
+        header_norm=0.5 + t + client,
+        params_up=10,
+        params_down=down[0],
+        bytes_up=44,
+        bytes_down=down[1],
+    )

@@ -1,0 +1,136 @@
+"""A run that is killed, at any moment, and resumed gives the bits of one that nobody killed."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedssa
+from fedssa.errors import DataError, RunDirError
+from fedssa.record import RunDir
+from tests.tiny import tiny
+
+ROOT = Path(__file__).parents[1]
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def test_killed_between_every_two_file_operations(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash_driver", str(tmp_path)], env=ENV, cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    result = json.loads(done.stdout)
+    assert result["wrong"] == []
+    assert result["kill_points"] > 40  # two rounds and a start: states, records, commits, models
+
+
+def test_killed_20_times_at_random_moments(tmp_path: Path) -> None:
+    """The whole program with its workers; a moment may fall into imports, rounds, commits or the end."""
+    settings = tiny(rounds={"total": 60}, local={"epochs": 3})
+    whole = fedssa.run(settings, out=tmp_path / "whole")
+    out, rng = tmp_path / "killed", random.Random(0)  # noqa: S311
+    fedssa_run = [sys.executable, "-m", "fedssa", "run"]
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps(settings))
+    begin = [sys.executable, "-c", f"import fedssa, json; fedssa.run(json.load(open({str(recipe)!r})), out={str(out)!r}, workers=2)"]
+    kills = 0
+    while kills < 20:
+        command = [*fedssa_run, "--resume", str(out), "--workers", "2"] if out.exists() else begin
+        process = subprocess.Popen(command, env=ENV, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=rng.uniform(0.3, 4.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+        else:
+            assert process.returncode == 0
+            break
+    assert kills >= 5
+    result = fedssa.resume(out, workers=2)
+    assert (out / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
+    assert result.records == whole.records
+
+
+def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
+    settings = tiny(rounds={"total": 6}, local={"epochs": 40})
+    whole = fedssa.run(settings, out=tmp_path / "whole")
+    code = f"import fedssa; fedssa.run({settings!r}, out={str(tmp_path / 'killed')!r}, workers=2)"
+    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, cwd=ROOT)
+    kills = 0
+    while process.poll() is None:
+        time.sleep(0.4)
+        trained = tmp_path / "killed" / "rounds.jsonl"
+        if kills < 3 and trained.exists() and trained.stat().st_size > 0:
+            workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).stdout.split()  # noqa: S607
+            if workers:
+                os.kill(int(workers[kills % len(workers)]), signal.SIGKILL)
+                kills += 1
+    assert process.returncode == 0
+    assert kills >= 2
+    assert (tmp_path / "killed" / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
+
+
+def test_a_damaged_state_is_refused_with_its_client(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    slots = next((out / "store").glob("*.slots"))
+    content = bytearray(slots.read_bytes())
+    content[len(content) // 2] ^= 1
+    slots.write_bytes(content)
+    for file in (out / "store").glob("*.slots"):  # both groups: one of them is read in the next round
+        broken = bytearray(file.read_bytes())
+        broken[1000] ^= 1
+        file.write_bytes(broken)
+    with pytest.raises(RunDirError, match="of client . is damaged"):
+        fedssa.resume(out)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, None])
+def test_a_damaged_index_is_refused(tmp_path: Path, damage: bytes | None) -> None:
+    index = _stopped(tmp_path) / "store" / "index.safetensors"
+    content = index.read_bytes()
+    index.write_bytes(content[:-3] + b"abc" if damage is None else damage)
+    with pytest.raises(RunDirError, match=r"index\.safetensors"):
+        fedssa.resume(index.parents[1])
+
+
+def test_resume_refuses_another_version_kernel_or_data(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    for file, key, value, message in [
+        ("environment.json", "torch", "1.0", "begun with torch 1.0"),
+        ("environment.json", "kernel", "other", "begun with kernel other"),
+        ("settings.json", "format", 0, "written in format 0"),
+        ("settings.json", "data_digest", "abc", "begun with other data"),
+    ]:
+        changed = tmp_path / f"{key}"
+        shutil.copytree(out, changed)
+        content = json.loads((changed / file).read_text())
+        (changed / file).write_text(json.dumps(content | {key: value}))
+        with pytest.raises((RunDirError, DataError), match=message):
+            fedssa.resume(changed)
+
+
+def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
+    whole = fedssa.run(tiny(), out=tmp_path / "run")
+    assert fedssa.resume(tmp_path / "run") == whole
+    assert not RunDir.open(tmp_path / "run").store.exists()
+
+
+def _stopped(tmp_path: Path) -> Path:
+    """A run that was left after two of three rounds."""
+    from fedssa.config import parse_settings
+    from fedssa.experiment import start
+
+    begun = start(parse_settings(tiny()), tmp_path / "stopped")
+    for record in begun.rounds():
+        if record.t == 1:
+            break
+    begun.close()
+    return tmp_path / "stopped"

@@ -1,0 +1,28 @@
+"""The smallest federation that is one: shared by the tests of runs, runtimes and the command line."""
+
+from pathlib import Path
+from typing import Any
+
+TINY: dict[str, Any] = {
+    "seed": 7,
+    "data": {"name": "digits"},
+    "partition": {"name": "classes", "clients": 4, "classes_per_client": 5},
+    "models": {"archs": ["mlp-3", "mlp-2"], "width": 16},
+    "local": {"batch_size": 128, "lr": 0.05},
+    "rounds": {"total": 3, "fraction": 0.75},
+    "method": {"name": "fedssa"},
+}
+
+
+def tiny(**sections: Any) -> dict[str, Any]:
+    """TINY with some settings changed: tiny(rounds={"total": 5})."""
+    merged = {
+        name: {**TINY[name], **new} if isinstance(new, dict) and isinstance(TINY.get(name), dict) else new
+        for name, new in sections.items()
+    }
+    return {**TINY, **merged}
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Every file below a folder, to see that nothing was changed."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
