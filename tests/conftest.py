@@ -89,6 +89,15 @@ def set_rows(client: Client, rows: list[list[float]]) -> None:
     set_header_rows(client.net.header, torch.arange(len(rows)), torch.tensor(rows))
 
 
+def rows_message(rows: dict[int, list[float]]) -> Tensors:
+    """Class ids and rows, as they travel."""
+    return {"classes": torch.tensor(list(rows), dtype=torch.int64), "rows": torch.tensor(list(rows.values()))}
+
+
+def info(client: int, *seen: int) -> ClientInfo:
+    return ClientInfo(client, seen, num_train=10)
+
+
 def copies(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fedssa
+from fedssa.experiment import resume, run  # imports torch now, once, and not in every child
 from tests.tiny import tiny
 
 
@@ -80,9 +80,9 @@ def in_child(work: Callable[[], None]) -> bool:
 
 def continue_or_start(settings: dict[str, Any], out: Path) -> None:
     if out.exists():
-        fedssa.resume(out)
+        resume(out)
     else:  # killed before the run directory appeared: there is no trace of it under its name
-        fedssa.run(settings, out=out)
+        run(settings, out=out)
 
 
 def main(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """Any module becomes extractor and header, and what cannot is refused in one line."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -118,7 +120,7 @@ def refusal(module: nn.Module, task: Task = TASK) -> str:
     return message
 
 
-SPLITTABLE = {
+SPLITTABLE: dict[str, tuple[Callable[[], nn.Module], Task]] = {
     "sequential": (mlp, TASK),
     "header defined first": (HeaderDefinedFirst, TASK),
     "spare head": (WithSpareHead, TASK),

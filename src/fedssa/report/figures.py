@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedssa.errors import FedSSAError
+from fedssa.errors import FedSSAError, SettingsError
 from fedssa.record import RunDir, write_atomically
 from fedssa.report.summary import RunSummary, summarise
 
@@ -22,13 +22,16 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINE_STYLES = ("-", "--", ":", "-.")  # for runs beyond the colours
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly: jitter without chance
 MAX_NAME = 28  # characters
+MAX_COLUMNS = 1200  # of a partition's picture: a pixel a client, or a little more
 
 
 def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
     """Left: mean accuracy over rounds. Right: every client's accuracy at the end."""
+    summaries = [(_shortened(name), summarise(run_dir)) for name, run_dir in runs]
+    if all(summary.accuracy is None for _, summary in summaries):
+        raise FedSSAError(f"{path}: there is nothing to draw, no run has measured an accuracy yet")
     figure = _figure(16, 7 + max(0.0, 0.5 * (len(runs) - 10)))
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    summaries = [(_shortened(name), summarise(run_dir)) for name, run_dir in runs]
     _draw_curves(left, summaries)
     _draw_clients(right, summaries)
     _save(figure, path)
@@ -40,11 +43,18 @@ def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path)
     width, height = np.clip(0.45 * num_clients, 4, 14), np.clip(0.35 * num_classes, 2.5, 9)
     figure = _figure(width + 2.5, height + 1.5)
     axes = figure.subplots()
-    shown = np.ma.masked_equal(counts.T, 0)
-    sharp = num_clients <= DPI * width  # beyond a pixel a client, neighbours are averaged
-    picture = axes.imshow(shown, aspect="auto", cmap="viridis_r", vmin=0, interpolation="nearest" if sharp else "auto")
-    figure.colorbar(picture, ax=axes, label="training samples", pad=0.02, aspect=30)
-    axes.set_title(f"Training samples of {num_clients:,} clients by class (white: none)", loc="left")
+    per_column = -(-num_clients // MAX_COLUMNS)
+    picture = axes.imshow(
+        np.ma.masked_equal(_merged(counts, per_column).T, 0),
+        extent=(-0.5, num_clients - 0.5, num_classes - 0.5, -0.5),
+        aspect="auto",
+        interpolation="nearest",
+        cmap="viridis_r",
+        vmin=0,
+    )
+    label = "training samples" if per_column == 1 else f"training samples, mean of {per_column} clients"
+    figure.colorbar(picture, ax=axes, label=label, pad=0.02, aspect=30)
+    axes.set_title(f"Training samples of {_clients(num_clients)} by class (white: none)", loc="left")
     axes.set_xlabel("client")
     axes.set_ylabel("class")
     x_ticks, y_ticks = _thinned(num_clients, int(width / 0.4)), _thinned(num_classes, int(height / 0.18))
@@ -82,13 +92,12 @@ def _draw_curves(axes: "Axes", summaries: Sequence[tuple[str, RunSummary]]) -> N
 def _draw_clients(axes: "Axes", summaries: Sequence[tuple[str, RunSummary]]) -> None:
     """A row a run: box, one dot a client, the mean as a diamond with its number at the side."""
     for run, (_, summary) in enumerate(summaries):
-        if summary.accuracies:
-            _draw_row(axes, run, summary)
+        if summary.accuracy is not None:
+            _draw_row(axes, run, summary.accuracies, 100 * summary.accuracy)
     axes.set_title("Each client's own model at the end (diamond and number: the mean)", loc="left")
     axes.set_xlabel("accuracy of a client, %")
-    axes.set_yticks(
-        range(len(summaries)), [f"{name}\n{len(summary.accuracies):,} clients" for name, summary in summaries]
-    )
+    labels = [f"{name}\n{_clients(len(summary.accuracies))}" for name, summary in summaries]
+    axes.set_yticks(range(len(summaries)), labels)
     middle, half = (len(summaries) - 1) / 2, max(4, len(summaries)) / 2  # few runs do not fill the height
     axes.set_ylim(middle + half, middle - half)
     axes.grid(axis="x", alpha=0.3)
@@ -96,14 +105,13 @@ def _draw_clients(axes: "Axes", summaries: Sequence[tuple[str, RunSummary]]) -> 
     axes.tick_params(axis="y", length=0)
 
 
-def _draw_row(axes: "Axes", row: int, summary: RunSummary) -> None:
-    clients, accuracies = np.array(list(summary.accuracies.items()), dtype=float).T
-    mean = 100 * accuracies.mean() if summary.accuracy is None else 100 * summary.accuracy
+def _draw_row(axes: "Axes", row: int, accuracies: dict[int, float], mean: float) -> None:
+    clients, fractions = np.array(list(accuracies.items()), dtype=float).T
     jitter = 0.5 * (clients * GOLDEN % 1 - 0.5)
     alpha = 0.7 if len(clients) <= 100 else 0.3
-    axes.scatter(100 * accuracies, row + jitter, s=20, color=_colour(row), alpha=alpha, linewidths=0, zorder=2)
+    axes.scatter(100 * fractions, row + jitter, s=20, color=_colour(row), alpha=alpha, linewidths=0, zorder=2)
     axes.boxplot(
-        100 * accuracies,
+        100 * fractions,
         positions=[row],
         orientation="horizontal",
         widths=0.66,
@@ -129,10 +137,21 @@ def _write_counts(axes: "Axes", counts: NDArray[Any]) -> None:
         axes.text(client, s, str(counts[client, s]), ha="center", va="center", fontsize=8, color=colour)
 
 
+def _merged(counts: NDArray[Any], per_column: int) -> NDArray[Any]:
+    """Means over neighbours, where there are more clients than pixels."""
+    starts = np.arange(0, len(counts), per_column)
+    sizes = np.diff(np.append(starts, len(counts)))
+    return np.add.reduceat(counts, starts, axis=0) / sizes[:, None]
+
+
 def _thinned(num: int, at_most: int) -> range:
     """Ticks at 0, step, 2·step, …: all of them, or with a round step."""
     steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
     return range(0, num, next(step for step in steps if num <= step * max(1, at_most)))
+
+
+def _clients(num: int) -> str:
+    return f"{num:,} client" if num == 1 else f"{num:,} clients"
 
 
 def _colour(run: int) -> str:
@@ -159,6 +178,8 @@ def _figure(width: float, height: float) -> "Figure":
 
 def _save(figure: "Figure", path: Path) -> None:
     """Equal pictures are equal files: nothing in them tells of time or version."""
+    if path.suffix.lower() != ".png":
+        raise SettingsError(f"{path}: a picture is a PNG file, so its name should end in .png")
     content = BytesIO()
     figure.savefig(content, format="png", metadata={"Software": None})
     try:

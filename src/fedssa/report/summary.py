@@ -67,10 +67,6 @@ class RunSummary:
     target_round: int | None  # the first of three in a row at or above the target
 
     @property
-    def name(self) -> str:
-        return self.run_dir.path.absolute().name
-
-    @property
     def settings(self) -> dict[str, Any]:
         return self.run_dir.settings
 
@@ -127,6 +123,12 @@ class ClientSummary:
     last: ClientRecord
     last_round: int
     traffic: Traffic
+
+
+def run_names(runs: Sequence[RunDir]) -> list[str]:
+    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    names = [run_dir.path.absolute().name for run_dir in runs]
+    return [name if names.count(name) == 1 else str(run_dir.path) for name, run_dir in zip(names, runs, strict=True)]
 
 
 def summarise(run_dir: RunDir) -> RunSummary:

@@ -9,18 +9,19 @@ from rich.table import Table
 from rich.text import Text
 
 from fedssa.record import RunDir
-from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, summarise_clients
+from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
 
 __all__ = ["clients_table", "curve", "partition_table", "run_table", "runs_table"]
 
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
+RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
 CLIENT_COLUMNS = (
     "accuracy\n%",
     "test\nsamples",
     "val.\n%",
-    "rounds\ntrained",
+    "rounds",
     "last\nround",
     "loss",
     "header\nnorm",
@@ -30,23 +31,19 @@ CLIENT_COLUMNS = (
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
     """One row a run. Differences are to the first run, in points of percent, and only where they mean something."""
-    columns = {
-        "accuracy\n%": [_percent(s.accuracy) for s in summaries],
-        "clients\nheard": [f"{s.num_heard}/{s.num_clients}" for s in summaries],
-        "vs first\n± s.e.": [_difference(s, summaries[0]) for s in summaries],
-        "best by\nval. %": [_percent(s.best_round and s.best_round.test) for s in summaries],
-        "numbers\nsent": [short(s.traffic.numbers) for s in summaries],
-        "header\nnorm": [_number(s.header_norm, ".2f") for s in summaries],
-        "s per\nround": [_number(s.seconds_per_round, ".3g") for s in summaries],
-        "target\nround": [_target(s) for s in summaries],
-    }
-    if all(s.num_heard == s.num_clients for s in summaries):
-        del columns["clients\nheard"]
-    if all(s.target is None for s in summaries):
-        del columns["target\nround"]
-    table = _table("run", right=list(columns), last="outcome")
-    for summary, *cells in zip(summaries, *columns.values(), strict=True):
-        table.add_row(Text(_run_name(summary)), *cells, _outcome(summary))
+    table = _table("run", right=RUN_COLUMNS, last="outcome")
+    table.columns[0].min_width, table.columns[-1].min_width = 12, 9
+    for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
+        table.add_row(
+            Text(name if name == summary.method else f"{name} ({summary.method})"),
+            _percent(summary.accuracy),
+            _difference(summary, summaries[0]),
+            _percent(summary.best_round and summary.best_round.test),
+            short(summary.traffic.numbers),
+            _number(summary.header_norm, ".2f"),
+            _number(summary.seconds_per_round, ".3g"),
+            _outcome(summary),
+        )
     return table
 
 
@@ -71,7 +68,7 @@ def run_table(summary: RunSummary) -> Table:
         "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
     }
     if summary.target is not None:
-        facts["round of the target"] = f"{_target(summary)} ({_percent(summary.target)} %, three rounds in a row)"
+        facts["target"] = f"{_percent(summary.target)} %, {_target(summary)}"
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, fact in facts.items():
         table.add_row(name, Text(fact))
@@ -85,8 +82,7 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = _table("client", "model", right=CLIENT_COLUMNS)
     for client in range(shown):
-        arch = Text(archs[client % len(archs)])
-        table.add_row(str(client), arch, *_client_cells(heard.get(client)))
+        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client)))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
         table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest))
@@ -106,10 +102,8 @@ def partition_table(
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = _table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
     for client in range(shown):
-        arch = Text(archs[client % len(archs)])
-        table.add_row(
-            str(client), arch, *_data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
-        )
+        cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
+        table.add_row(str(client), Text(archs[client % len(archs)]), *cells)
     if shown < num_clients:
         table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
     table.add_section()
@@ -126,19 +120,16 @@ def short(number: int) -> str:
 
 
 def _table(*left: str, right: Sequence[str], last: str | None = None) -> Table:
-    """Only the first and the last column may become narrower than their words."""
+    """Where the line is short, only the first and the last column are folded."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for i, name in enumerate(left):
-        table.add_column(name, vertical="bottom", no_wrap=i > 0)
+    table.add_column(left[0])
+    for name in left[1:]:
+        table.add_column(name, no_wrap=True)
     for name in right:
         table.add_column(name, justify="right", no_wrap=True)
     if last is not None:
         table.add_column(last)
     return table
-
-
-def _run_name(summary: RunSummary) -> str:
-    return summary.name if summary.method == summary.name else f"{summary.name} ({summary.method})"
 
 
 def _difference(summary: RunSummary, first: RunSummary) -> str:
@@ -152,15 +143,19 @@ def _difference(summary: RunSummary, first: RunSummary) -> str:
     return f"{100 * difference.mean:+.1f}{error}"
 
 
-def _target(summary: RunSummary) -> str:
-    if summary.target is None:
-        return NOTHING
-    return "not reached" if summary.target_round is None else str(summary.target_round)
-
-
 def _outcome(summary: RunSummary) -> str:
-    progress = f", {summary.rounds_done}/{summary.rounds_total}" if summary.outcome == "not finished" else ""
-    return summary.outcome + progress
+    words = [summary.outcome]
+    if summary.outcome == "not finished":
+        words.append(f"{summary.rounds_done}/{summary.rounds_total} rounds")
+    if summary.num_heard < summary.num_clients:
+        words.append(f"{summary.num_heard}/{summary.num_clients} clients heard")
+    if summary.target is not None:
+        words.append(f"target {_target(summary)}")
+    return ", ".join(words)
+
+
+def _target(summary: RunSummary) -> str:
+    return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
 
 
 def _client_cells(client: ClientSummary | None) -> list[str]:
@@ -187,7 +182,7 @@ def _rest_cells(rest: Sequence[ClientSummary]) -> list[str]:
     num_test = sum(client.last.scores.num_test for client in rest)
     participations = sum(client.traffic.num_participations for client in rest)
     numbers = sum(client.traffic.numbers for client in rest)
-    return [f"mean {_percent(accuracy)}", str(num_test), "", str(participations), "", "", "", short(numbers)]
+    return [_percent(accuracy), str(num_test), "", str(participations), "", "", "", short(numbers)]
 
 
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:

@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from fedssa.record import RunDir
-from fedssa.report.summary import accuracy_curve
+from fedssa.report.summary import accuracy_curve, run_names
 
 Points = Sequence[tuple[int, float]]  # (rounds finished, percent)
 
@@ -22,11 +22,10 @@ LEAST_SPAN = 2.0  # points of percent that the y axis covers, so that a constant
 GUTTER = 7  # columns of the y axis with its labels
 
 
-def curve(runs: Sequence[tuple[str, RunDir]], width: int = 80, height: int = 15) -> Text:
-    """Mean accuracy of every run, `width` columns wide in all, with `height` rows between the axes."""
-    names = [name for name, _ in runs]
-    curves = [[(rounds, 100 * a) for rounds, a in accuracy_curve(run_dir.records())] for _, run_dir in runs]
-    return draw(names, curves, max(width, 30), max(height, 3))
+def curve(runs: Sequence[RunDir], width: int = 80, height: int = 15) -> Text:
+    """Mean accuracy of every run, `width` columns wide in all, with `height` rows above the x axis."""
+    curves = [[(rounds, 100 * a) for rounds, a in accuracy_curve(run_dir.records())] for run_dir in runs]
+    return draw(run_names(runs), curves, max(width, 30), max(height, 3))
 
 
 def draw(names: Sequence[str], curves: Sequence[Points], width: int, height: int) -> Text:

@@ -1,0 +1,59 @@
+# Everything goes through .venv at the root; each target does its own set-up.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash -o pipefail
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO := runs/demo
+
+.PHONY: help demo test test-system check format bench clean
+
+help:
+	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
+	@echo "make test         all tests that pip alone can run"
+	@echo "make test-system  tests with real programs besides ours"
+	@echo "make check        format, lint, types, import contracts, make test, docs"
+	@echo "make bench        measure this machine: benchmarks/results.md"
+	@echo "make clean        remove the environment, caches and runs"
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) …"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.base
+	@rm -rf $(DEMO)
+	@$(BIN)/fedssa run recipes/quickstart.toml --method standalone --out $(DEMO)/standalone
+	@$(BIN)/fedssa run recipes/quickstart.toml --method fedssa --out $(DEMO)/fedssa
+	@echo
+	@$(BIN)/fedssa show $(DEMO)/standalone $(DEMO)/fedssa --figure $(DEMO)/demo.png
+	@echo "models:  $(DEMO)/fedssa/models; load one in $(BIN)/python:"
+	@echo "         import fedssa; model = fedssa.load_client('$(DEMO)/fedssa', 0)"
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not system'
+
+test-system: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m system
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory test
+
+bench: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs

@@ -1,0 +1,276 @@
+"""The server's loop: cohorts, records, resuming."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from typing_extensions import override
+
+from fedssa.core.client import Answer, Client
+from fedssa.core.method import Method, Upload
+from fedssa.core.payload import Tensors, digest
+from fedssa.core.rounds import Round, Rounds, cohort, run_rounds
+from fedssa.errors import AnswerError, Diverged
+from fedssa.methods import FedSSA, Standalone
+from fedssa.record import RoundRecord, latest_scores
+from tests.conftest import TASK, LiveFederation, make_client, same_bits
+
+TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]  # labels of four clients
+
+
+def federation(method: Method, kind: type[LiveFederation] = LiveFederation) -> LiveFederation:
+    return kind([make_client(k, train=labels, method=method) for k, labels in enumerate(TRAIN)])
+
+
+def play(method: Method, *, total: int = 3, fraction: float = 1.0, evaluate_start: bool = True) -> list[Round]:
+    rounds = Rounds(total=total, fraction=fraction)
+    return list(run_rounds(method, federation(method), TASK, rounds, seed=0, evaluate_start=evaluate_start))
+
+
+def records(rounds: Sequence[Round]) -> list[RoundRecord]:
+    return [each.record for each in rounds]
+
+
+# -- cohorts ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("num_clients", "fraction", "size"),
+    [
+        (10, 1.0, 10),
+        (50, 0.2, 10),
+        (100, 0.1, 10),
+        (10, 0.01, 1),  # floor(0.1 + 0.5) = 0, but one takes part
+        (1, 0.5, 1),  # floor(0.5 + 0.5) = 1
+        (5, 0.1, 1),  # floor(0.5 + 0.5) = 1
+        (5, 0.3, 2),  # floor(1.5 + 0.5) = 2
+        (5, 0.5, 3),  # floor(2.5 + 0.5) = 3: halves go up
+        (10, 0.14, 1),  # floor(1.4 + 0.5) = 1
+        (10, 0.16, 2),  # floor(1.6 + 0.5) = 2
+        (3, 0.99, 3),  # floor(2.97 + 0.5) = 3
+    ],
+)
+def test_the_size_of_a_cohort(num_clients: int, fraction: float, size: int) -> None:
+    assert len(cohort(num_clients, fraction, seed=0, t=0)) == size
+
+
+@given(st.integers(1, 60), st.floats(0.01, 1.0), st.integers(0, 1000), st.integers(0, 500))
+def test_a_cohort_is_of_different_clients_in_order(num_clients: int, fraction: float, seed: int, t: int) -> None:
+    chosen = cohort(num_clients, fraction, seed, t)
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(range(num_clients))
+    assert all(type(client) is int for client in chosen)
+    assert len(chosen) == max(1, math.floor(fraction * num_clients + 0.5))
+    assert cohort(num_clients, fraction, seed, t) == chosen
+
+
+def test_cohorts_differ_over_rounds_and_seeds() -> None:
+    cohorts = [cohort(100, 0.1, seed, t) for seed in range(3) for t in range(5)]
+    assert len({tuple(each) for each in cohorts}) == 15
+
+
+def test_every_client_has_its_turn() -> None:
+    times = [0] * 20
+    for t in range(400):
+        for client in cohort(20, 0.25, seed=0, t=t):
+            times[client] += 1
+    # 5 of 20, 400 rounds: 100 expected, standard deviation sqrt(400 · 0.25 · 0.75) = 8.7; five of them on each side
+    assert all(56 < count < 144 for count in times)
+
+
+def test_cohorts_are_the_same_for_every_method() -> None:
+    def taking_part(method: Method) -> list[list[int]]:
+        return [[c.id for c in record.clients] for record in records(play(method, fraction=0.5)) if record.t >= 0]
+
+    expected = [cohort(4, 0.5, seed=0, t=t) for t in range(3)]
+    assert taking_part(Standalone()) == taking_part(FedSSA()) == taking_part(FedSSA(fusion="replace")) == expected
+
+
+# -- records ---------------------------------------------------------------------------------------------------
+def test_there_is_a_record_of_the_start_and_of_every_round() -> None:
+    assert [record.t for record in records(play(FedSSA()))] == [-1, 0, 1, 2]
+
+
+def test_the_start_has_scores_only() -> None:
+    start = play(FedSSA())[0].record
+    hellos = federation(FedSSA()).join(evaluate_start=True)
+    assert start.num_heard == 4
+    assert [client.scores for client in start.clients] == [hello.start for hello in hellos]
+    for client in start.clients:
+        assert (client.loss, client.steps, client.header_norm) == (None, 0, None)
+        assert (client.params_up, client.params_down, client.bytes_up, client.bytes_down) == (0, 0, 0, 0)
+        assert (client.upload_digest, client.state_digest) == ("", "")
+
+
+@pytest.mark.parametrize("evaluate_start", [True, False])
+def test_accuracy_is_the_unweighted_mean_of_the_latest_of_those_heard(evaluate_start: bool) -> None:
+    latest: dict[int, float] = {}
+    for record in records(play(FedSSA(), total=4, fraction=0.5, evaluate_start=evaluate_start)):
+        latest |= {client.id: client.scores.test["head"] for client in record.clients}
+        assert record.num_heard == len(latest)
+        if latest:
+            assert record.accuracy == {"head": pytest.approx(sum(latest.values()) / len(latest))}
+
+
+def test_without_its_evaluation_nobody_is_heard_at_the_start() -> None:
+    start, first = records(play(FedSSA(), total=1, fraction=0.5, evaluate_start=False))
+    assert (start.t, start.accuracy, start.num_heard, start.clients) == (-1, {}, 0, ())
+    assert start.headline is None
+    assert first.num_heard == 2
+
+
+def test_the_start_is_no_part_of_the_result() -> None:
+    with_start, without = (records(play(FedSSA(), evaluate_start=choice)) for choice in (True, False))
+    assert with_start[1:] == without[1:]  # everyone takes part in every round
+
+
+def test_sizes_are_those_of_what_was_sent() -> None:
+    # S = 3, d = 2: a row is 3 numbers, 12 bytes; a class id 8 bytes. Seen classes: 2, 2, 2 and 3
+    _, first, second, _ = records(play(FedSSA()))
+    up = [(client.params_up, client.bytes_up) for client in first.clients]
+    assert up == [(6, 40), (6, 40), (6, 40), (9, 60)]
+    assert [(client.params_down, client.bytes_down) for client in first.clients] == [(0, 0)] * 4  # nothing known yet
+    assert [(client.params_down, client.bytes_down) for client in second.clients] == up
+    assert [(client.params_up, client.bytes_up) for client in second.clients] == up
+
+
+def test_standalone_sends_nothing() -> None:
+    for record in records(play(Standalone())):
+        assert all(client.params_up == client.bytes_up == client.params_down == 0 for client in record.clients)
+        assert record.server_digest == digest({})
+
+
+def test_a_record_tells_the_answers_of_its_clients() -> None:
+    method = FedSSA()
+    twin = federation(method)
+    answers = [client.run_round({}, 0) for client in twin.clients]
+    for client, answer in zip(play(method, total=1)[1].record.clients, answers, strict=True):
+        assert (client.id, client.loss, client.steps, client.header_norm) == (
+            answer.client,
+            answer.loss,
+            answer.steps,
+            answer.header_norm,
+        )
+        assert client.scores == answer.scores
+        assert client.upload_digest == digest(answer.payload)
+        assert client.state_digest == answer.state_digest
+
+
+def test_a_round_carries_the_servers_state_and_its_digest() -> None:
+    for each in play(FedSSA()):
+        assert each.record.server_digest == digest(each.server)
+
+
+def test_equal_runs_have_equal_records() -> None:
+    lines = [[record.to_json() for record in records(play(FedSSA(), fraction=0.5))] for _ in range(2)]
+    assert lines[0] == lines[1]
+
+
+# -- order, resuming, refusal ----------------------------------------------------------------------------------
+class Backwards(LiveFederation):
+    """Runs the clients, and so answers, in reverse."""
+
+    @override
+    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+        return super().run_round(t, dict(reversed([*downlinks.items()])))
+
+
+@pytest.mark.parametrize("method", [FedSSA(), FedSSA(participants="memory"), FedSSA(upload_form="masked")])
+def test_answers_may_arrive_in_any_order(method: Method) -> None:
+    backwards = run_rounds(method, federation(method, Backwards), TASK, Rounds(total=3), seed=0)
+    assert records(list(backwards)) == records(play(method))
+
+
+class SeesOrder(Method):
+    """Keeps the ids of the uploads in the order in which `aggregate` gets them."""
+
+    @override
+    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
+        return {"order": torch.tensor([upload.info.id for upload in uploads])}
+
+
+def test_aggregate_gets_uploads_in_the_order_of_client_ids() -> None:
+    method = SeesOrder()
+    *_, last = run_rounds(method, federation(method, Backwards), TASK, Rounds(total=1), seed=0)
+    assert last.server["order"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("method", [Standalone(), FedSSA(), FedSSA(participants="memory", class_weights="count")])
+@pytest.mark.parametrize("stop_after", [1, 2, 3, 4], ids=lambda n: f"after {n} records")
+@pytest.mark.parametrize("evaluate_start", [True, False])
+def test_a_resumed_run_gives_the_records_of_one_that_was_not_stopped(
+    method: Method, stop_after: int, evaluate_start: bool
+) -> None:
+    rounds = Rounds(total=3, fraction=0.5)
+    clients = federation(method)
+    begun = run_rounds(method, clients, TASK, rounds, seed=0, evaluate_start=evaluate_start)
+    done = [next(begun) for _ in range(stop_after)]
+    history, server = records(done), done[-1].server
+    more = run_rounds(
+        method, clients, TASK, rounds, seed=0, evaluate_start=evaluate_start, history=history, server=server
+    )
+    rest = list(more)
+    whole = play(method, fraction=0.5, evaluate_start=evaluate_start)
+    assert history + records(rest) == records(whole)
+    assert same_bits((done + rest)[-1].server, whole[-1].server)
+
+
+def test_the_latest_scores_are_those_of_each_clients_last_round() -> None:
+    history = records(play(FedSSA(), fraction=0.5))
+    for client, scores in latest_scores(history).items():
+        last = [c.scores for record in history for c in record.clients if c.id == client][-1]
+        assert scores == last
+
+
+class Poison(Method):
+    """Client 2 uploads one bad value in round 1."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    @override
+    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
+        return {"x": torch.tensor([0.0, self.value if (client.id, t) == (2, 1) else 1.0])}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_upload_that_is_not_finite_is_refused(value: float) -> None:
+    method = Poison(value)
+    running = run_rounds(method, federation(method), TASK, Rounds(total=3), seed=0)
+    assert [next(running).record.t for _ in range(2)] == [-1, 0]
+    with pytest.raises(AnswerError, match="client 2, round 1"):
+        next(running)
+
+
+class Explodes(Method):
+    @override
+    def receive(self, client: Client, down: Tensors, t: int) -> None:
+        if (client.id, t) == (1, 2):
+            with torch.no_grad():
+                client.net.header.bias.fill_(math.nan)
+
+
+def test_divergence_ends_the_run_in_its_round() -> None:
+    method = Explodes()
+    running = run_rounds(method, federation(method), TASK, Rounds(total=5), seed=0)
+    assert [next(running).record.t for _ in range(3)] == [-1, 0, 1]
+    with pytest.raises(Diverged) as error:
+        next(running)
+    assert (error.value.client, error.value.t) == (1, 2)
+
+
+def test_the_servers_start_belongs_to_the_seed() -> None:
+    method, rounds = FedSSA(unseen_global="random"), Rounds(total=1)
+    starts = [
+        next(iter(run_rounds(method, federation(method), TASK, rounds, seed=seed))).server["rows"] for seed in (0, 0, 1)
+    ]
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])
+
+
+def test_one_client_is_a_federation() -> None:
+    method = FedSSA()
+    alone = LiveFederation([make_client(method=method)])
+    played = run_rounds(method, alone, TASK, Rounds(total=2, fraction=0.1), seed=0)
+    assert [each.record.num_heard for each in played] == [1, 1, 1]
