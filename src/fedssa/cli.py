@@ -77,7 +77,9 @@ def run_command(
 
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
-            raise SettingsError("--resume takes everything from the run directory; leave out the recipe and its options")
+            raise SettingsError(
+                "--resume takes everything from the run directory; leave out the recipe and its options"
+            )
         if outcome := RunDir.open(resume).outcome():
             err.print(f"{resume}: this run has ended already ({outcome.message or outcome.kind})")
             return _show_run(resume)
@@ -103,17 +105,18 @@ def show(
     """Summarise runs: a table, and the curves of accuracy over rounds."""
     from fedssa.record import RunDir
     from fedssa.report.figures import draw_runs
-    from fedssa.report.summary import summarise
-    from fedssa.report.terminal import clients_table, curve, runs_table
+    from fedssa.report.summary import run_names, summarise
+    from fedssa.report.terminal import clients_table, curve, run_table, runs_table
 
     runs = [RunDir.open(path) for path in run_dirs]
-    out.print(runs_table([summarise(run) for run in runs]))
+    summaries = [summarise(run) for run in runs]
+    out.print(run_table(summaries[0]) if len(runs) == 1 else runs_table(summaries))
     out.print(curve(runs, width=min(out.width, 100), height=14))
     if clients:
         for run in runs:
             out.print(clients_table(run))
     if figure:
-        draw_runs([(_title(run, runs), run) for run in runs], figure)
+        draw_runs(list(zip(run_names(runs), runs, strict=True)), figure)
         out.print(f"picture: {figure}", soft_wrap=True)
 
 
@@ -178,7 +181,7 @@ def doctor() -> None:
     """Say what is installed, what is missing, and how fast this machine is."""
     from fedssa.doctor import examine
 
-    _list({name: finding for name, finding in examine()})
+    _list(dict(examine()))
 
 
 def _settings(recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None) -> "Settings":
@@ -216,7 +219,12 @@ def _progress(begun: "Run") -> Iterator[Any]:
     if not err.is_terminal:
         yield lambda record: err.print(f"{name}: {_rounds_done(begun)}, {_accuracy(record)}")
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[accuracy]}"),
+    )
     with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err) as bar:
         done = max(0, len(begun.records) - 1)
         task = bar.add_task(name, total=total, completed=done, accuracy="starting")
@@ -239,20 +247,11 @@ def _accuracy(record: "RoundRecord") -> str:
 def _show_run(path: Path) -> None:
     from fedssa.record import RunDir
     from fedssa.report.summary import summarise
-    from fedssa.report.terminal import runs_table
+    from fedssa.report.terminal import run_table
 
-    run = RunDir.open(path)
-    out.print(runs_table([summarise(run)]))
-    out.print(f"run directory: {path}", soft_wrap=True, highlight=False)
+    out.print(run_table(summarise(RunDir.open(path))))
     if (path / "models").exists():
-        code = f"fedssa.load_client({str(path)!r}, 0)"
-        out.print(f"a client's model: {code}", soft_wrap=True, highlight=False)
-
-
-def _title(run: Any, runs: list[Any]) -> str:
-    """The method's name, unless several runs have it."""
-    name = run.settings["method"]["name"]
-    return name if sum(r.settings["method"]["name"] == name for r in runs) == 1 else run.path.name
+        out.print(f"a client's model    fedssa.load_client({str(path)!r}, 0)", soft_wrap=True, highlight=False)
 
 
 def _list(lines: dict[str, str]) -> None:
@@ -274,7 +273,7 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *args: Any) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     if issubclass(category, FedSSAWarning):
         err.print(f"[bold yellow]warning:[/] {_plain(str(message))}")
     else:

@@ -79,7 +79,7 @@ def _training() -> float:
     samples = Samples(x, torch.from_numpy(rng.integers(0, 10, num_samples)))
     method, local = Standalone(), LocalTraining()
     with seeded(0, "start"):
-        net = build(MODELS["cnn-1"], task)
+        net = build("cnn-1", MODELS["cnn-1"], task)
     client = Client(0, net, LocalData(samples, samples, samples), task, method, local, seed=0)
     with one_thread():
         return max(num_samples / _seconds(lambda: train(client, method, local, 0)) for _ in range(3))

@@ -24,8 +24,7 @@ from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
 from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError
 from fedssa.lock import InterruptLater, RunLock
-from fedssa.models import build
-from fedssa.population import SimulatedClients
+from fedssa.population import SimulatedClients, build_net
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
@@ -213,8 +212,8 @@ def load_client(run_dir: Path | str, client: int) -> SplitModel:
     file = directory.model_file(client)
     if not file.exists():
         raise RunDirError(_why_no_model(directory, settings, client))
-    factory = settings.factories[client % len(settings.factories)]
-    net = build(factory, Task(len(directory.class_names), directory.input_shape, settings.models.width))
+    task = Task(len(directory.class_names), directory.input_shape, settings.models.width)
+    net = build_net(settings, client, task)
     copy_in(load_file(file), module_state(net))
     return net.eval()
 

@@ -25,14 +25,13 @@ class SimulatedClients:
     def __init__(self, settings: Settings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
         self.task = Task(dataset.num_classes, dataset.input_shape, settings.models.width)
-        self._factories = settings.factories
         seed, labels = settings.seed, dataset.y
         dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
         self.splits = [
             split_by_class(indices, labels, numpy_rng(seed, "split", client=k), client=k)
             for k, indices in enumerate(dealt)
         ]
-        self.groups = [k % len(self._factories) for k in range(len(dealt))]
+        self.groups = [k % len(settings.models.archs) for k in range(len(dealt))]
         self.infos = [
             ClientInfo(k, seen_classes(torch.from_numpy(labels[split.train])), len(split.train))
             for k, split in enumerate(self.splits)
@@ -50,7 +49,7 @@ class SimulatedClients:
 
     def net(self, client: int) -> SplitModel:
         with seeded(self.settings.seed, "start", client=client):
-            return build(self._factories[self.groups[client]], self.task)
+            return build_net(self.settings, client, self.task)
 
     def data(self, client: int) -> LocalData:
         split = self.splits[client]
@@ -65,3 +64,9 @@ class SimulatedClients:
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))
+
+
+def build_net(settings: Settings, client: int, task: Task) -> SplitModel:
+    """A model of the client's architecture: archs[k mod len(archs)]."""
+    group = client % len(settings.models.archs)
+    return build(settings.models.archs[group], settings.factories[group], task)

@@ -67,7 +67,7 @@ def _reply(population: Population, slots: Slots, meta: dict[str, Any], down: Ten
             return {"info": asdict(say_hello(population, meta["hello"]))}, {}
         answer, payload = answer_to_wire(run_job(population, slots, Job(**meta["job"]), down))
         return {"answer": answer}, payload
-    except FedSSAError as error:  # the driver decides what becomes of the run
+    except (FedSSAError, OSError) as error:  # the driver decides what becomes of the run
         if isinstance(error, ClientError):
             traceback.print_exc()
         return {"error": error_to_wire(error)}, {}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from fedssa.core.client import Answer, Client
+from fedssa.core.client import Answer, Client, ClientInfo
 from fedssa.core.method import Method, Upload
 from fedssa.core.payload import Tensors, digest
 from fedssa.core.rounds import Round, Rounds, cohort, run_rounds
@@ -214,6 +214,26 @@ def test_a_resumed_run_gives_the_records_of_one_that_was_not_stopped(
     whole = play(method, fraction=0.5, evaluate_start=evaluate_start)
     assert history + records(rest) == records(whole)
     assert same_bits((done + rest)[-1].server, whole[-1].server)
+
+
+class NotesHellos(LiveFederation):
+    """Keeps what its clients said when they joined."""
+
+    hellos: list[ClientInfo]
+
+    @override
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        self.hellos = super().join(evaluate_start=evaluate_start)
+        return self.hellos
+
+
+def test_a_resumed_run_does_not_evaluate_the_start_again() -> None:
+    method = FedSSA()
+    done = play(method, total=1)
+    clients = NotesHellos(federation(method).clients)
+    more = run_rounds(method, clients, TASK, Rounds(total=2), seed=0, history=records(done), server=done[-1].server)
+    assert next(more).record.t == 1
+    assert [hello.start for hello in clients.hellos] == [None] * 4
 
 
 def test_the_latest_scores_are_those_of_each_clients_last_round() -> None:

@@ -9,7 +9,7 @@ from fedssa.core.method import Upload
 from fedssa.core.payload import digest, num_params
 from fedssa.core.task import Task
 from fedssa.methods import FedSSA
-from tests.conftest import make_client, rows_of, set_rows, tiny_net
+from tests.conftest import info, make_client, rows_message, rows_of, set_rows, tiny_net
 
 TASK = Task(num_classes=3, input_shape=(4,), width=1)
 MINE = [[2.0, 4.0], [6.0, 8.0], [10.0, 12.0]]

@@ -18,7 +18,7 @@ CIFAR = (3, 32, 32)
 
 
 def num_parameters(name: str, task: Task) -> int:
-    return sum(p.numel() for p in build(MODELS[name], task).parameters())
+    return sum(p.numel() for p in build(name, MODELS[name], task).parameters())
 
 
 def images(shape: tuple[int, ...], *, seed: int = 0) -> Tensor:
@@ -27,7 +27,7 @@ def images(shape: tuple[int, ...], *, seed: int = 0) -> Tensor:
 
 def refusal(name: str, task: Task) -> str:
     with pytest.raises(ModelError) as error:
-        build(MODELS[name], task)
+        build(name, MODELS[name], task)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -68,7 +68,7 @@ def test_images_of_odd_sizes() -> None:
 @pytest.mark.parametrize("shape", [CIFAR, (1, 28, 28), (3, 33, 29), (3, 16, 16), (4, 16, 40)], ids=str)
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_cnn_runs_on_images_of_this_size(name: str, shape: tuple[int, ...]) -> None:
-    net = build(MODELS[name], Task(7, shape, width=20))
+    net = build(name, MODELS[name], Task(7, shape, width=20))
     representation = net.extractor(images(shape))
     assert representation.shape == (2, 20)
     assert (representation >= 0).all()  # after ReLU
@@ -120,7 +120,7 @@ def test_parameters_of_perceptrons(name: str, count: int) -> None:
 @pytest.mark.parametrize("shape", [(64,), (1,), (1, 8, 8), CIFAR], ids=str)
 @pytest.mark.parametrize("name", ["mlp-1", "mlp-2", "mlp-3"])
 def test_a_perceptron_runs_on_vectors_and_images(name: str, shape: tuple[int, ...]) -> None:
-    net = build(MODELS[name], Task(5, shape, width=9))
+    net = build(name, MODELS[name], Task(5, shape, width=9))
     assert net.extractor(images(shape)).shape == (2, 9)
     assert (net.extractor(images(shape)) >= 0).all()
     assert net(images(shape)).shape == (2, 5)
@@ -138,20 +138,22 @@ def test_every_model_has_a_description() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_build_has_weights_of_its_own(name: str) -> None:
     task = Task(3, (3, 16, 16), width=5)
-    first, second = (build(MODELS[name], task) for _ in range(2))
+    first, second = (build(name, MODELS[name], task) for _ in range(2))
     assert not share_memory(first.state_dict(), second.state_dict())
     assert not torch.equal(first.header.weight, second.header.weight)
 
 
 def test_a_plain_module_is_split() -> None:
-    net = build(lambda task: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, task.num_classes)), TASK)
+    net = build(
+        "mine:net", lambda task: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, task.num_classes)), TASK
+    )
     assert isinstance(net, SplitModel)
     assert net.header.weight.shape == (3, 5)
 
 
 def test_a_split_model_is_taken_as_it_is() -> None:
     made = SplitModel(nn.Linear(4, 5), nn.Linear(5, 3))
-    net = build(lambda _: made, TASK)
+    net = build("mine:net", lambda _: made, TASK)
     x = torch.ones(2, 4)
     assert torch.equal(net(x), made(x))
     assert net.channels_last
@@ -159,20 +161,37 @@ def test_a_split_model_is_taken_as_it_is() -> None:
 
 def test_what_is_no_module_is_refused() -> None:
     factory: Any = lambda _: "resnet"  # noqa: E731
-    with pytest.raises(ModelError, match=r"returned a str; it should return an nn\.Module"):
-        build(factory, TASK)
+    with pytest.raises(ModelError, match=r"mine:net: returned a str; it should return an nn\.Module"):
+        build("mine:net", factory, TASK)
+
+
+def test_a_factory_that_fails_is_named_in_one_line() -> None:
+    def broken(task: Task) -> nn.Module:
+        raise RuntimeError("no such layer\nand a second line")
+
+    with pytest.raises(ModelError, match=r"mine:net: .*no such layer") as error:
+        build("mine:net", broken, TASK)
+    assert "\n" not in str(error.value)
+
+
+def test_a_factory_that_refuses_the_task_is_heard() -> None:
+    def choosy(task: Task) -> nn.Module:
+        raise ModelError("needs images")
+
+    with pytest.raises(ModelError, match=r"^needs images$"):
+        build("mine:net", choosy, TASK)
 
 
 @pytest.mark.parametrize("header", [nn.Linear(6, 3), nn.Linear(5, 4)], ids=["width", "classes"])
 def test_a_header_of_another_shape_is_refused(header: nn.Linear) -> None:
-    with pytest.raises(ModelError, match=r"the federation's is \[3, 5\]"):
-        build(lambda _: SplitModel(nn.Linear(4, header.in_features), header), TASK)
+    with pytest.raises(ModelError, match=r"mine:net: its header is .* the federation's is \[3, 5\]"):
+        build("mine:net", lambda _: SplitModel(nn.Linear(4, header.in_features), header), TASK)
 
 
 def test_a_header_without_bias_is_refused_or_gets_one() -> None:
     made = SplitModel(nn.Linear(4, 5), nn.Linear(5, 3, bias=False))
     try:
-        net = build(lambda _: made, TASK)
+        net = build("mine:net", lambda _: made, TASK)
     except ModelError:
         return
     assert net.header.bias.shape == (3,)
@@ -180,11 +199,11 @@ def test_a_header_without_bias_is_refused_or_gets_one() -> None:
 
 def test_clients_of_a_factory_that_always_returns_one_model_share_no_memory() -> None:
     made = SplitModel(nn.Linear(4, 5), nn.Linear(5, 3))
-    first, second = (build(lambda _: made, TASK) for _ in range(2))
+    first, second = (build("mine:net", lambda _: made, TASK) for _ in range(2))
     assert not share_memory(first.state_dict(), second.state_dict())
 
 
 def test_clients_of_a_factory_that_always_returns_one_module_share_no_memory() -> None:
     made = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    first, second = (build(lambda _: made, TASK) for _ in range(2))
+    first, second = (build("mine:net", lambda _: made, TASK) for _ in range(2))
     assert not share_memory(first.state_dict(), second.state_dict())

@@ -71,9 +71,7 @@ def test_counts_follow_the_shares(size: int, holders: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_two_clients_with_one_class_each(seed: int) -> None:
-    dealt = ByClasses(clients=2, classes_per_client=1).deal(
-        np.array([1, 0, 0, 1, 1]), 2, np.random.default_rng(seed)
-    )
+    dealt = ByClasses(clients=2, classes_per_client=1).deal(np.array([1, 0, 0, 1, 1]), 2, np.random.default_rng(seed))
     assert sorted(part.tolist() for part in dealt) == [[0, 3, 4], [1, 2]]
 
 

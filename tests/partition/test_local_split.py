@@ -20,8 +20,7 @@ def split_of(class_sizes: list[int], seed: int = 0) -> tuple[LocalSplit, NDArray
 def sizes_of(class_sizes: list[int]) -> list[list[int]]:
     split, labels = split_of(class_sizes)
     return [
-        np.bincount(labels[part], minlength=len(class_sizes)).tolist()
-        for part in (split.train, split.val, split.test)
+        np.bincount(labels[part], minlength=len(class_sizes)).tolist() for part in (split.train, split.val, split.test)
     ]
 
 

@@ -44,9 +44,8 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
             f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
             f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
         )
-    header = linear if "bias" in dict(linear.named_parameters()) else _with_zero_bias(linear)
     extractor = _without(whole, name)
-    parts = SplitModel(extractor, header, channels_last=False)
+    parts = SplitModel(extractor, _plain(linear), channels_last=False)
     _check_same_function(parts, module, name, probe)
     if linear.in_features != task.width:
         projection = nn.Linear(linear.in_features, task.width)
@@ -80,11 +79,13 @@ def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Li
     return last, linears[last]
 
 
-def _with_zero_bias(linear: nn.Linear) -> nn.Linear:
+def _plain(linear: nn.Linear) -> nn.Linear:
+    """The same function as an ordinary, trainable layer with bias."""
+    parameters = dict(linear.named_parameters())
     header = nn.Linear(linear.in_features, linear.out_features)
     with torch.no_grad():
         header.weight.copy_(linear.weight)
-        header.bias.zero_()
+        header.bias.copy_(parameters["bias"] if "bias" in parameters else torch.zeros(linear.out_features))
     return header
 
 

@@ -20,15 +20,20 @@ DESCRIPTIONS = {
 }
 
 
-def build(factory: ModelFactory, task: Task) -> SplitModel:
-    module = factory(task)
+def build(name: str, factory: ModelFactory, task: Task) -> SplitModel:
+    try:
+        module = factory(task)
+    except ModelError:
+        raise
+    except Exception as error:  # a user's factory may raise anything
+        raise ModelError(f"{name}: cannot be built for {task} ({type(error).__name__}: {error})") from error
     if not isinstance(module, nn.Module):
-        raise ModelError(f"{factory}: returned a {type(module).__name__}; it should return an nn.Module")
+        raise ModelError(f"{name}: returned a {type(module).__name__}; it should return an nn.Module")
     if not isinstance(module, SplitModel):
         return split(module, task)
     if module.header.weight.shape != (task.num_classes, task.width):
         raise ModelError(
-            f"{factory}: its header is {list(module.header.weight.shape)}, "
+            f"{name}: its header is {list(module.header.weight.shape)}, "
             f"the federation's is [{task.num_classes}, {task.width}]"
         )
     return module

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fedssa.core.client import Answer, Client, ClientInfo
 from fedssa.core.payload import Tensors
-from fedssa.errors import ClientError, FedSSAError, RunDirError
+from fedssa.errors import ClientError, FedSSAError
 from fedssa.simulate.store import NO_SLOT, Slots
 
 
@@ -38,24 +38,23 @@ def say_hello(population: Population, client: int) -> ClientInfo:
 
 
 def run_job(population: Population, slots: Slots, job: Job, down: Tensors) -> Answer:
+    group = population.groups[job.client]
     with _named_errors(job.client):
         client = population.client(job.client)
-        group = population.groups[job.client]
-        if job.read_slot != NO_SLOT:
-            client.load_state(slots.read(group, job.read_slot, job.client))
+    if job.read_slot != NO_SLOT:
+        client.load_state(slots.read(group, job.read_slot, job.client))
+    with _named_errors(job.client):
         answer = client.run_round(down, job.t)
-        slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
-        return answer
+    slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
+    return answer
 
 
 @contextmanager
 def _named_errors(client: int) -> Iterator[None]:
-    """A full disk is the run directory's trouble; anything else that is not ours is the client's own code."""
+    """Around what may run a user's code: what it raises is told as this client's."""
     try:
         yield
     except FedSSAError:
         raise
-    except OSError as error:
-        raise RunDirError(str(error)) from error
     except Exception as error:
         raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error

@@ -43,11 +43,15 @@ def info_from_wire(meta: dict[str, Any]) -> ClientInfo:
     return ClientInfo(**{**meta, "seen_classes": tuple(meta["seen_classes"]), "start": start})
 
 
-def error_to_wire(error: FedSSAError) -> dict[str, Any]:
+def error_to_wire(error: FedSSAError | OSError) -> dict[str, Any]:
+    """Our own errors keep their class; an OSError (a full disk) keeps its number."""
+    if isinstance(error, OSError):
+        return {"class": "OSError", "args": [error.errno, error.strerror]}
     args = [error.client, error.t, error.header_norm] if isinstance(error, Diverged) else [str(error)]
     return {"class": type(error).__name__, "args": args}
 
 
-def error_from_wire(meta: dict[str, Any]) -> FedSSAError:
-    kinds: dict[str, type[FedSSAError]] = {name: getattr(errors, name) for name in dir(errors) if name[0].isupper()}
-    return kinds[meta["class"]](*meta["args"])
+def error_from_wire(meta: dict[str, Any]) -> Exception:
+    ours = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+    kind: type[Exception] = {**ours, "OSError": OSError}[meta["class"]]
+    return kind(*meta["args"])

@@ -1,6 +1,5 @@
-"""The real data sets, if they are on this machine (FEDSSA_TEST_DATA, or shared/data beside the repository)."""
+"""The real data sets, if they are on this machine."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +7,10 @@ import pytest
 
 from fedssa.data import Cifar10, Cifar100, Parquet, prepare
 from fedssa.errors import DataError
-
-DATA = Path(os.environ.get("FEDSSA_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-
-def need(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not (DATA / name).is_dir(), reason=f"{DATA / name} is not there")
+from tests.real_data import DATA, real_data
 
 
-@need("cifar100")
+@real_data("cifar100")
 def test_cifar100_is_complete() -> None:
     data = prepare(Cifar100(dir=str(DATA)))
     assert (data.x.shape, data.x.dtype.name) == ((60_000, 32, 32, 3), "uint8")
@@ -27,13 +21,13 @@ def test_cifar100_is_complete() -> None:
     assert totals / (255 * 60_000 * 32 * 32) == pytest.approx(published, abs=0.002)
 
 
-@need("cifar10")
+@real_data("cifar10")
 def test_cifar10_is_found_in_the_layout_of_the_hub() -> None:
     names = [file.parent.name + "/" + file.name[:5] for file in Cifar10(dir=str(DATA)).files()]
     assert names == ["plain_text/train", "plain_text/test-"]
 
 
-@need("cifar10")
+@real_data("cifar10")
 def test_the_test_part_of_cifar10_alone_is_not_cifar10(tmp_path: Path) -> None:
     (test,) = (DATA / "cifar10" / "plain_text").glob("test-*.parquet")
     data = prepare(Parquet(dir=str(test)))
@@ -44,7 +38,7 @@ def test_the_test_part_of_cifar10_alone_is_not_cifar10(tmp_path: Path) -> None:
         prepare(Cifar10(dir=str(tmp_path)))
 
 
-@need("chula_rbc12")
+@real_data("chula_rbc12")
 def test_chula_rbc12() -> None:
     data = prepare(Parquet(dir=str(DATA / "chula_rbc12")))
     assert (data.x.shape, data.num_classes) == ((19_076, 32, 32, 3), 12)
@@ -52,7 +46,7 @@ def test_chula_rbc12() -> None:
     assert (counts["normal_cell"], counts["teardrop"]) == (5368, 279)
 
 
-@need("banking77")
+@real_data("banking77")
 def test_text_is_refused() -> None:
     with pytest.raises(DataError, match="which column is the image? none can be".replace("?", r"\?")):
         prepare(Parquet(dir=str(DATA / "banking77")))

@@ -1,0 +1,100 @@
+"""The same seed gives the same bits: serially, on any number of workers, whatever torch's threads are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedssa
+from fedssa.methods import METHODS, PRESETS
+from tests.real_data import DATA, real_data
+from tests.tiny import tiny
+
+CNN = {"archs": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "width": 500}
+
+
+def digests(result: fedssa.RunResult) -> list[tuple[int, str, str]]:
+    """Of every upload and every state: equal bits, not equal accuracies."""
+    return [(c.id, c.upload_digest, c.state_digest) for record in result.records[1:] for c in record.clients]
+
+
+def test_1_2_and_3_workers_give_the_same_file(tmp_path: Path) -> None:
+    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2})
+    files = []
+    for workers in (1, 2, 3):
+        result = fedssa.run(settings, out=tmp_path / str(workers), workers=workers)
+        files.append((result.path / "rounds.jsonl").read_bytes())
+    assert files[0] == files[1] == files[2]
+
+
+def test_torchs_threads_do_not_matter(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        two = fedssa.run(tiny(), out=tmp_path / "two")
+        assert torch.get_num_threads() == 2  # put back
+        torch.set_num_threads(1)
+        one = fedssa.run(tiny(), out=tmp_path / "one")
+    finally:
+        torch.set_num_threads(before)
+    assert one.records == two.records
+
+
+def test_the_global_generator_is_neither_used_nor_disturbed(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    one = fedssa.run(tiny(), out=tmp_path / "one")
+    assert torch.equal(torch.rand(3), expected)
+    assert fedssa.run(tiny(), out=tmp_path / "two").records == one.records
+
+
+def test_another_seed_gives_another_run(tmp_path: Path) -> None:
+    one, other = (fedssa.run(tiny(seed=seed), out=tmp_path / str(seed)) for seed in (1, 2))
+    assert set(digests(one)).isdisjoint(digests(other))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *PRESETS])
+def test_serial_equals_pool_for_every_method(tmp_path: Path, name: str) -> None:
+    settings = tiny(method={"name": name}, rounds={"total": 2})
+    serial = fedssa.run(settings, out=tmp_path / "serial")
+    assert fedssa.run(settings, out=tmp_path / "pool", workers=2).records == serial.records
+
+
+def test_all_methods_see_the_same_cohorts_and_start(tmp_path: Path) -> None:
+    one, other = (fedssa.run(tiny(method={"name": n}), out=tmp_path / n) for n in ("standalone", "fedssa"))
+    assert one.records[0].accuracy == other.records[0].accuracy
+    assert [[c.id for c in r.clients] for r in one.records] == [[c.id for c in r.clients] for r in other.records]
+    states = [[c.state_digest for c in result.records[1].clients] for result in (one, other)]
+    assert states[0] == states[1]  # in round 0 nothing has come down yet: the batches were the same
+
+
+def lonely(**data: Any) -> dict[str, Any]:
+    """A federation in which every class has one owner, so that there is nobody to learn from."""
+    return tiny(models=CNN, rounds={"total": 3, "fraction": 1.0}, local={"lr": 0.01, "batch_size": 256}, **data)
+
+
+def test_digits_with_one_owner_a_class_fedssa_equals_standalone(tmp_path: Path) -> None:
+    partition = {"clients": 5, "classes_per_client": 2}
+    alone = fedssa.run(lonely(partition=partition, method={"name": "standalone"}), out=tmp_path / "alone", workers=2)
+    method = {"name": "fedssa", "fusion": "replace"}
+    together = fedssa.run(lonely(partition=partition, method=method), out=tmp_path / "together", workers=2)
+    assert [c.state_digest for r in alone.records for c in r.clients] == [
+        c.state_digest for r in together.records for c in r.clients
+    ]
+    assert together.records[-1].clients[0].params_down == 2 * 501  # rows did travel
+
+
+@real_data("cifar100")
+def test_cifar100_with_one_owner_a_class_fedssa_equals_standalone(tmp_path: Path) -> None:
+    partition = {"clients": 10, "classes_per_client": 10}
+    data = {"name": "cifar100", "dir": str(DATA)}
+    settings = {**lonely(partition=partition), "data": data, "rounds": {"total": 2, "fraction": 0.4}}
+    alone = fedssa.run({**settings, "method": {"name": "standalone"}}, out=tmp_path / "alone", workers=2)
+    method = {"name": "fedssa", "fusion": "replace"}
+    together = fedssa.run({**settings, "method": method}, out=tmp_path / "together", workers=2)
+    assert [c.state_digest for r in alone.records for c in r.clients] == [
+        c.state_digest for r in together.records for c in r.clients
+    ]
+    assert max(client.params_down for client in together.records[-1].clients) == 10 * 501  # rows did travel
