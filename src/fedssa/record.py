@@ -73,7 +73,7 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
-        fields = json.loads(line)
+        fields = dict(json.loads(line))
         clients = tuple(ClientRecord(**{**c, "scores": Scores(**c["scores"])}) for c in fields.pop("clients"))
         return cls(clients=clients, **fields)
 
@@ -155,10 +155,9 @@ class RunDir:
 
     def records(self) -> list[RoundRecord]:
         """All whole lines; the last one may still be on its way when the run is going."""
-        lines = _whole_lines(self.rounds_file)
         try:
-            return [RoundRecord.from_json(line) for line in lines]
-        except (ValueError, TypeError, KeyError) as error:
+            return [RoundRecord.from_json(line) for line in _whole_lines(self.rounds_file)]
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
 
     def timings(self) -> list[dict[str, Any]]:

@@ -184,7 +184,7 @@ def test_a_factory_that_refuses_the_task_is_heard() -> None:
 
 @pytest.mark.parametrize("header", [nn.Linear(6, 3), nn.Linear(5, 4)], ids=["width", "classes"])
 def test_a_header_of_another_shape_is_refused(header: nn.Linear) -> None:
-    with pytest.raises(ModelError, match=r"mine:net: its header is .* the federation's is \[3, 5\]"):
+    with pytest.raises(ModelError, match=r"mine:net: its header's .* the federation's are \[\[3, 5\], \[3\]\]"):
         build("mine:net", lambda _: SplitModel(nn.Linear(4, header.in_features), header), TASK)
 
 

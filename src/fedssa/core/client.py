@@ -78,8 +78,7 @@ class Client:
         with one_thread():
             self._method.receive(self, down, t)
             stats = train(self, self._method, self._local, t)
-            state = self.state()
-            if not all_finite(state):
+            if not all_finite(self._parameters()):
                 raise Diverged(self.id, t, self.header_norm())
             payload = {name: own(v) for name, v in self._method.uplink(self, stats.sums, t).items()}
             scores = evaluate(self, self._method)
@@ -90,12 +89,18 @@ class Client:
                 steps=stats.steps,
                 scores=scores,
                 header_norm=self.header_norm(),
-                state_digest=digest(state),
+                state_digest=digest(self.state()),
             )
 
     @torch.no_grad()
     def header_norm(self) -> float:
-        return float(torch.linalg.vector_norm(header_rows(self.net.header)[self.seen], dim=1).mean())
+        rows = header_rows(self.net.header)[self.seen].double()  # a float's square may overflow
+        return float(torch.linalg.vector_norm(rows, dim=1).mean())
+
+    def _parameters(self) -> Tensors:
+        """Without buffers: a mask may hold infinities that mean no harm."""
+        modules = nn.ModuleList([self.net, *self.aux.values()])
+        return {name: p.detach() for name, p in modules.named_parameters()}
 
     def state(self) -> Tensors:
         """Everything that must survive until the next round, as live tensors (not copies)."""

@@ -35,7 +35,7 @@ def mean_by_class(uploads: Sequence[ClassRows], previous: Tensor) -> tuple[Tenso
     total = previous.new_zeros(len(previous))
     for upload in uploads:
         total[upload.classes] += upload.weights
-    mean = torch.zeros_like(previous)
+    mean = torch.full_like(previous, -0.0)  # the zero that leaves every number as it is, -0.0 too
     for classes, rows, weights in uploads:
         share = (weights / total[classes]).reshape(-1, *[1] * (rows.ndim - 1))
         mean[classes] += share * rows

@@ -29,13 +29,15 @@ def digest(tensors: Tensors) -> str:
     result = sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().contiguous()
-        result.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
+        result.update(json.dumps([name, str(tensor.dtype), tuple(tensor.shape)]).encode())
         result.update(bytes_of(tensor))
     return result.hexdigest()
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor, not a copy."""
+    if tensor.numel() == 1:  # it is contiguous with any stride
+        tensor = own(tensor)
     array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     return memoryview(array)
 
@@ -63,4 +65,6 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
         meta = json.loads(header["__metadata__"]["meta"])
     except Exception as error:  # safetensors raises its own, undocumented classes
         raise AnswerError(f"not a message of ours: {error}") from error
+    if not isinstance(meta, dict):
+        raise AnswerError("not a message of ours: its metadata is no object")
     return meta, {name: own(tensor) for name, tensor in tensors.items()}

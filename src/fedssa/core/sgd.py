@@ -23,6 +23,8 @@ class SGD:
     @torch.no_grad()
     def step(self) -> None:
         grads = {i: p.grad for i, p in enumerate(self.params) if p.grad is not None}
+        if not grads:
+            return
         torch._fused_sgd_(
             [self.params[i] for i in grads],
             list(grads.values()),

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from typing_extensions import override
 
 from fedssa.core.seeds import seeded
@@ -37,6 +38,7 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
     """
     if probe is None:
         probe = torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
+    module = _materialised(module, probe)
     whole = copy.deepcopy(module)
     name, linear = _last_linear_that_runs(whole, probe)
     if linear.out_features != task.num_classes:
@@ -53,6 +55,16 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
         parts.header = nn.Linear(task.width, task.num_classes)
     parts.channels_last = _runs_channels_last(parts, probe)
     return parts
+
+
+def _materialised(module: nn.Module, probe: Tensor) -> nn.Module:
+    """Lazy layers get their weights in a first forward pass, from the caller's random stream."""
+    if not any(isinstance(m, LazyModuleMixin) for m in module.modules()):
+        return module
+    module = copy.deepcopy(module)
+    with torch.no_grad():
+        module(probe)
+    return module
 
 
 def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Linear]:

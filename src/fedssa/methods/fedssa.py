@@ -54,7 +54,7 @@ class FedSSA(Method):
 
     def mu(self, t: int) -> float:
         """The weight of the client's own row in round t."""
-        if self.fusion == "replace" or t > self.t_stable:
+        if self.fusion == "replace" or t >= self.t_stable:  # at t = T_stable the cosine is 0, in floats nearly
             return 0.0
         return self.mu0 * math.cos(t * math.pi / (2 * self.t_stable))
 
@@ -110,7 +110,7 @@ class FedSSA(Method):
 
     @override
     def warnings(self, num_rounds: int) -> list[str]:
-        growth = math.prod(1 + self.mu(t) for t in range(min(num_rounds, self.t_stable + 1)))
+        growth = math.prod(1 + self.mu(t) for t in range(min(num_rounds, self.t_stable)))
         if self.fusion != "sum" or growth <= 10:
             return []
         return [

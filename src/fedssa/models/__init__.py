@@ -1,5 +1,6 @@
 """Models by name: functions from a Task to a module. A module that is no SplitModel is split for its owner."""
 
+import copy
 from collections.abc import Callable
 
 from torch import nn
@@ -26,17 +27,17 @@ def build(name: str, factory: ModelFactory, task: Task) -> SplitModel:
     except ModelError:
         raise
     except Exception as error:  # a user's factory may raise anything
-        raise ModelError(f"{name}: cannot be built for {task} ({type(error).__name__}: {error})") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelError(f"{name}: cannot be built for {task} ({reason})") from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"{name}: returned a {type(module).__name__}; it should return an nn.Module")
     if not isinstance(module, SplitModel):
         return split(module, task)
-    if module.header.weight.shape != (task.num_classes, task.width):
-        raise ModelError(
-            f"{name}: its header is {list(module.header.weight.shape)}, "
-            f"the federation's is [{task.num_classes}, {task.width}]"
-        )
-    return module
+    shapes = [list(p.shape) for p in module.header.parameters()]
+    wanted = [[task.num_classes, task.width], [task.num_classes]]
+    if shapes != wanted:
+        raise ModelError(f"{name}: its header's weight and bias are {shapes}, the federation's are {wanted}")
+    return copy.deepcopy(module)  # the factory may hand out the same one again, and no two clients share a tensor
 
 
 __all__ = ["DESCRIPTIONS", "MODELS", "ModelFactory", "build"]
