@@ -29,10 +29,10 @@ $(VENV)/.dev: $(VENV)/.base
 
 demo: $(VENV)/.base
 	@rm -rf $(DEMO)
-	@$(BIN)/fedssa run recipes/quickstart.toml --method standalone --out $(DEMO)/standalone
-	@$(BIN)/fedssa run recipes/quickstart.toml --method fedssa --out $(DEMO)/fedssa
+	@for method in standalone standalone-scaled fedssa; do \
+		$(BIN)/fedssa run recipes/quickstart.toml --method $$method --out $(DEMO)/$$method >/dev/null || exit $$?; done
 	@echo
-	@$(BIN)/fedssa show $(DEMO)/standalone $(DEMO)/fedssa --figure $(DEMO)/demo.png
+	@$(BIN)/fedssa show $(DEMO)/standalone $(DEMO)/standalone-scaled $(DEMO)/fedssa --figure $(DEMO)/demo.png
 	@echo "models:  $(DEMO)/fedssa/models; load one in $(BIN)/python:"
 	@echo "         import fedssa; model = fedssa.load_client('$(DEMO)/fedssa', 0)"
 
