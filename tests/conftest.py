@@ -1,7 +1,8 @@
 """The smallest clients and federations there are: builders for the tests of core, methods and models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,16 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.methods import Standalone
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Decoded data are kept with pytest's own cache, not with the user's."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("FEDSSA_CACHE", str(request.config.rootpath / ".pytest_cache" / "fedssa"))
+        environment.delenv("FEDSSA_DATA", raising=False)
+        yield
+
 
 TASK = Task(num_classes=3, input_shape=(4,), width=2)
 LOCAL = LocalTraining(batch_size=2, lr=0.1)

@@ -30,7 +30,11 @@ def test_every_command_in_the_docs_exists_with_its_options() -> None:
     assert commands
     for name in {command[1] for command in commands}:
         shown = subprocess.run(
-            [sys.executable, "-m", "fedssa", name, "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "200"}
+            [sys.executable, "-m", "fedssa", name, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"COLUMNS": "200"},
         ).stdout
         for command in commands:
             if command[1] == name:

@@ -251,7 +251,7 @@ def _show_run(path: Path) -> None:
 
     out.print(run_table(summarise(RunDir.open(path))))
     if (path / "models").exists():
-        out.print(f"a client's model    fedssa.load_client({str(path)!r}, 0)", soft_wrap=True, highlight=False)
+        out.print(f"a client's model     fedssa.load_client({str(path)!r}, 0)", soft_wrap=True, highlight=False)
 
 
 def _list(lines: dict[str, str]) -> None:
