@@ -25,7 +25,11 @@ def _cache(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-TASK = Task(num_classes=3, input_shape=(4,), width=2)
+def _shared_net() -> SplitModel:
+    return SplitModel(nn.Linear(4, 2), nn.Linear(2, 3), channels_last=False)
+
+
+TASK = Task(num_classes=3, input_shape=(4,), width=2, num_rounds=4, build_shared=_shared_net)
 LOCAL = LocalTraining(batch_size=2, lr=0.1)
 
 

@@ -27,6 +27,7 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
         "momentum": 0.9,
         "weight_decay": 0.0,
         "clip": 0.0,
+        "augment": False,
     }
     assert settings.table["method"]["name"] == "fedssa"
     assert settings.method == FedSSA(mu0=0.5, t_stable=2)

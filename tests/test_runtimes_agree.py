@@ -57,7 +57,8 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_serial_equals_pool_for_every_method(tmp_path: Path, name: str) -> None:
-    settings = tiny(method={"name": name}, rounds={"total": 2})
+    archs = ["mlp-3"] if name == "fedavg" else ["mlp-3", "mlp-2"]
+    settings = tiny(method={"name": name}, models={"archs": archs}, rounds={"total": 2})
     serial = fedssa.run(settings, out=tmp_path / "serial")
     assert fedssa.run(settings, out=tmp_path / "pool", workers=2).records == serial.records
 

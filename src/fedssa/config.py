@@ -37,6 +37,7 @@ class Models:
 
     archs: Annotated[tuple[str, ...], Len(1)] = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
     width: Annotated[int, Ge(1)] = 500  # d, the size of the representation
+    shared: str | None = None  # the small model that some methods exchange; None: the last of archs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,11 @@ class Settings:
     method: Method
     run: RunOptions
     table: Table  # the same as a plain table with every default filled in
+
+    @property
+    def shared(self) -> tuple[str, ModelFactory]:
+        name = self.models.shared or self.models.archs[-1]
+        return name, _look_up("models.shared", name, MODELS)
 
     @property
     def factories(self) -> list[ModelFactory]:
@@ -136,6 +142,12 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     resolved = {"seed": seed} | {name: _table_of(part, given[name]) for name, part in parts.items()}
     settings = Settings(seed=seed, table=json.loads(json.dumps(resolved)), **parts)
     assert settings.factories  # every architecture exists
+    assert settings.shared
+    if settings.method.needs_same_models and len(set(settings.models.archs)) > 1:
+        raise SettingsError(
+            f"method.name = {settings.table['method']['name']!r}: averages whole models, so all clients need the same; "
+            "give models.archs one architecture"
+        )
     return settings
 
 

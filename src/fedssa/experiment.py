@@ -18,13 +18,12 @@ from fedssa.core.client import copy_in, module_state
 from fedssa.core.payload import Tensors, own
 from fedssa.core.rounds import Federation, run_rounds
 from fedssa.core.split import SplitModel
-from fedssa.core.task import Task
 from fedssa.core.training import LocalData
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
 from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError
 from fedssa.lock import InterruptLater, RunLock
-from fedssa.population import SimulatedClients, build_net
+from fedssa.population import SimulatedClients, build_net, task_of
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
@@ -212,8 +211,7 @@ def load_client(run_dir: Path | str, client: int) -> SplitModel:
     file = directory.model_file(client)
     if not file.exists():
         raise RunDirError(_why_no_model(directory, settings, client))
-    task = Task(len(directory.class_names), directory.input_shape, settings.models.width)
-    net = build_net(settings, client, task)
+    net = build_net(settings, client, task_of(settings, len(directory.class_names), directory.input_shape))
     copy_in(load_file(file), module_state(net))
     return net.eval()
 

@@ -1,6 +1,8 @@
 """Settings and data → clients: who holds what, and how each one is built."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import torch
 
 from fedssa.config import Settings, parse_settings
+from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo, seen_classes
 from fedssa.core.seeds import numpy_rng, seeded
 from fedssa.core.split import SplitModel
@@ -24,7 +27,8 @@ class SimulatedClients:
 
     def __init__(self, settings: Settings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
-        self.task = Task(dataset.num_classes, dataset.input_shape, settings.models.width)
+        self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
+        self._augment = augment_with(getattr(settings.data, "augmentations", ()))
         seed, labels = settings.seed, dataset.y
         dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
         self.splits = [
@@ -45,7 +49,7 @@ class SimulatedClients:
     def client(self, client: int) -> Client:
         settings = self.settings
         net, data = self.net(client), self.data(client)
-        return Client(client, net, data, self.task, settings.method, settings.local, settings.seed)
+        return Client(client, net, data, self.task, settings.method, settings.local, settings.seed, self._augment)
 
     def net(self, client: int) -> SplitModel:
         with seeded(self.settings.seed, "start", client=client):
@@ -64,6 +68,11 @@ class SimulatedClients:
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))
+
+
+def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...]) -> Task:
+    plain = Task(num_classes, input_shape, settings.models.width, settings.rounds.total)
+    return replace(plain, build_shared=partial(build, *settings.shared, plain))
 
 
 def build_net(settings: Settings, client: int, task: Task) -> SplitModel:

@@ -37,7 +37,7 @@ def test_all_streams_rounds_clients_and_seeds_differ() -> None:
         for t in range(-1, 12)
         for client in range(-1, 12)
     ]
-    assert len(set(grid)) == len(grid) == 4 * 7 * 13 * 13
+    assert len(set(grid)) == len(grid) == 4 * len(STREAMS) * 13 * 13
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(-1, 10**6), st.integers(-1, 10**6))

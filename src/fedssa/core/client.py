@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from fedssa.core.method import Method
 from fedssa.core.ops import header_rows
-from fedssa.core.payload import Tensors, all_finite, digest, own
+from fedssa.core.payload import Tensors, all_finite, digest, owned
 from fedssa.core.seeds import one_thread
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, evaluate, train
+from fedssa.core.training import Augmentation, LocalData, LocalTraining, evaluate, train
 from fedssa.errors import Diverged
 from fedssa.record import Scores
 
@@ -59,9 +59,11 @@ class Client:
         method: Method,
         local: LocalTraining,
         seed: int,
+        augment: Augmentation = lambda x, _: x,
     ) -> None:
         self.id, self.data, self.task, self.seed = client_id, data, task, seed
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
+        self.augment = augment
         self.aux: dict[str, nn.Module] = {}
         self.memory: Tensors = {}
         self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
@@ -80,7 +82,7 @@ class Client:
             stats = train(self, self._method, self._local, t)
             if not all_finite(self._parameters()):
                 raise Diverged(self.id, t, self.header_norm())
-            payload = {name: own(v) for name, v in self._method.uplink(self, stats.sums, t).items()}
+            payload = owned(self._method.uplink(self, stats.sums, t))
             scores = evaluate(self, self._method)
             return Answer(
                 client=self.id,

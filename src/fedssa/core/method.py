@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -27,6 +27,10 @@ class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behavi
     State is the server's (a dict of tensors that `aggregate` replaces) or the client's (`net`, `aux`,
     `memory`). In order of one round: downlink, receive, loss (every step), uplink, aggregate.
     """
+
+    needs_shared_model: ClassVar[bool] = False  # then task.build_shared is there
+    needs_same_models: ClassVar[bool] = False  # then a federation of different architectures is refused
+    num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     def server_init(self, task: Task, seed: int) -> Tensors:
         """The server's state before round 0."""

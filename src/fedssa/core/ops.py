@@ -1,10 +1,14 @@
-"""What methods share: class rows of headers, and means."""
+"""What methods share: class rows of headers, means, divergences, memory."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from fedssa.core.payload import Tensors
 
 
 def header_rows(header: nn.Linear) -> Tensor:
@@ -23,7 +27,7 @@ class ClassRows(NamedTuple):
 
     classes: Tensor  # int64 [m], each at most once
     rows: Tensor  # [m, ...]
-    weights: Tensor  # float [m], > 0
+    weights: Tensor  # [m], > 0
 
 
 def mean_by_class(uploads: Sequence[ClassRows], previous: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,11 +38,64 @@ def mean_by_class(uploads: Sequence[ClassRows], previous: Tensor) -> tuple[Tenso
     """
     total = previous.new_zeros(len(previous))
     for upload in uploads:
-        total[upload.classes] += upload.weights
+        total[upload.classes] += upload.weights.to(total.dtype)
     mean = torch.full_like(previous, -0.0)  # the zero that leaves every number as it is, -0.0 too
     for classes, rows, weights in uploads:
-        share = (weights / total[classes]).reshape(-1, *[1] * (rows.ndim - 1))
+        share = (weights.to(total.dtype) / total[classes]).reshape(-1, *[1] * (rows.ndim - 1))
         mean[classes] += share * rows
     uploaded = total > 0
     mean[~uploaded] = previous[~uploaded]
     return mean, uploaded
+
+
+def weighted_mean(uploads: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+    """Tensor by tensor, with the arithmetic of `mean_by_class`; whole numbers (counters) become the largest one."""
+    mean = {}
+    for name, first in uploads[0].items():
+        if not first.is_floating_point():
+            mean[name] = torch.stack([upload[name] for upload in uploads]).amax(dim=0)
+            continue
+        weight = torch.tensor(weights, dtype=first.dtype)
+        share = weight / weight.sum()
+        mean[name] = torch.full_like(first, -0.0)
+        for k, upload in enumerate(uploads):
+            mean[name] += share[k] * upload[name]
+    return mean
+
+
+def kl(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL(softmax(teacher) ‖ softmax(student)) of logits, summed over classes, mean over the batch; no gradient
+    reaches the teacher."""
+    log_p = log_softmax(teacher.detach(), dim=1)
+    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()
+
+
+def stabilising_mu(mu0: float, t_stable: int, t: int) -> float:
+    """μ(t) = μ0·cos(t·π / (2·T_stable)) for t ≤ T_stable, else 0 (FedSSA, eq. 4)."""
+    return 0.0 if t >= t_stable else mu0 * math.cos(t * math.pi / (2 * t_stable))  # cos(π/2) is 0, in floats nearly
+
+
+def rows_of_classes(rows: Tensor, which: Tensor) -> Tensors:
+    """A message with the rows of some classes [S] and their ids; nothing if there are none."""
+    return {"classes": which.nonzero().flatten(), "rows": rows[which]} if which.any() else {}
+
+
+def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:
+    mask = torch.zeros(num_classes, dtype=torch.bool)
+    mask[list(classes)] = True
+    return mask
+
+
+def remember(uploads: dict[int, Tensors]) -> Tensors:
+    """The latest upload of each client as a server's state."""
+    return {f"upload.{k}.{name}": tensor for k, payload in uploads.items() for name, tensor in payload.items()}
+
+
+def remembered(server: Tensors) -> dict[int, Tensors]:
+    """The uploads in a server's state, in the order of client ids."""
+    uploads: dict[int, Tensors] = {}
+    for key, tensor in server.items():
+        if key.startswith("upload."):
+            _, client, name = key.split(".")
+            uploads.setdefault(int(client), {})[name] = tensor
+    return dict(sorted(uploads.items()))

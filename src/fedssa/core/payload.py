@@ -47,6 +47,10 @@ def own(tensor: Tensor) -> Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
+def owned(tensors: Tensors) -> Tensors:
+    return {name: own(tensor) for name, tensor in tensors.items()}
+
+
 def all_finite(tensors: Tensors) -> bool:
     """A NaN or an infinity is always an extreme value; looking for those two is faster than at every element."""
     floats = (t for t in tensors.values() if t.is_floating_point() and t.numel())
@@ -67,4 +71,4 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
         raise AnswerError(f"not a message of ours: {error}") from error
     if not isinstance(meta, dict):
         raise AnswerError("not a message of ours: its metadata is no object")
-    return meta, {name: own(tensor) for name, tensor in tensors.items()}
+    return meta, owned(tensors)

@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le
 
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, all_finite, digest, num_bytes, num_params
+from fedssa.core.payload import Tensors, all_finite, digest, num_bytes, num_params, owned
 from fedssa.core.seeds import numpy_rng, one_thread
 from fedssa.core.task import Task
 from fedssa.errors import AnswerError
@@ -71,13 +71,13 @@ def run_rounds(
     assert server is not None, "records without the server's state"
     for t in range(max(0, len(history) - 1), rounds.total):
         participants = cohort(len(infos), rounds.fraction, seed, t)
-        downlinks = {k: method.downlink(server, infos[k], t) for k in participants}
+        downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants}
         answers = sorted(federation.run_round(t, downlinks), key=lambda answer: answer.client)
         for answer in answers:
             _check(answer, t)
         with one_thread():
             uploads = [Upload(infos[a.client], a.payload) for a in answers]
-            server = method.aggregate(server, uploads, t)
+            server = owned(method.aggregate(server, uploads, t))
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
         yield Round(_record(t, clients, scores, server), server)

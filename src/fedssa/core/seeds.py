@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stream = Literal["partition", "split", "start", "cohort", "batches", "training", "server"]
+Stream = Literal["partition", "split", "start", "cohort", "batches", "augment", "training", "server"]
 
 
-def derive(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> int:
-    """A 63-bit seed of its own for each (seed, stream, round, client)."""
-    name = f"{seed}/{stream}/{t}/{client}".encode()
+def derive(seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None) -> int:
+    """A 63-bit seed of its own for each (seed, stream, round, client), and step where there is one."""
+    name = "/".join(str(part) for part in (seed, stream, t, client, step) if part is not None).encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") >> 1
 
 
@@ -25,8 +25,8 @@ def numpy_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> np
     return np.random.default_rng(derive(seed, stream, t=t, client=client))
 
 
-def torch_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(seed, stream, t=t, client=client))
+def torch_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, stream, t=t, client=client, step=step))
 
 
 @contextmanager

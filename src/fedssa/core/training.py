@@ -1,6 +1,7 @@
 """The one local training loop, and evaluation."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -31,6 +32,10 @@ class LocalTraining:
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     weight_decay: Annotated[float, Ge(0)] = 0.0
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
+    augment: bool = False  # training batches, as the data set allows it
+
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
         for _ in range(local.epochs):
             for batch in torch.split(torch.randperm(len(samples), generator=order), local.batch_size):
                 x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+                if local.augment or method.num_views > 1:
+                    x = views(client, x, method.num_views, t, steps)
                 loss, stats = method.loss(client, x, samples.y[batch])
                 sgd.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -92,6 +99,26 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
                 for name, stat in stats.items():
                     sums[name] = sums[name] + stat.detach() if name in sums else stat.detach()
     return TrainStats(total / (local.epochs * len(samples)), steps, sums)
+
+
+def views(client: "Client", x: Tensor, num_views: int, t: int, step: int) -> Tensor:
+    """Augmented views of a batch: [views, B, ...], or [B, ...] if there is one."""
+    rng = torch_rng(client.seed, "augment", t=t, client=client.id, step=step)
+    augmented = [client.augment(x, rng) for _ in range(num_views)]
+    return torch.stack(augmented) if num_views > 1 else augmented[0]
+
+
+@torch.no_grad()
+def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
+    """Of each class the mean representation of its training samples [S, d], and their number [S]."""
+    client.net.eval()
+    samples, num_classes = client.data.train, client.task.num_classes
+    sums = client.net.header.weight.new_zeros(num_classes, client.task.width)
+    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH):
+        x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+        sums.index_add_(0, samples.y[batch], client.net.extractor(x))
+    counts = torch.bincount(samples.y, minlength=num_classes)
+    return sums / counts.clamp(min=1)[:, None], counts
 
 
 def evaluate(client: "Client", method: Method) -> Scores:

@@ -26,6 +26,7 @@ class _Cifar:
     download: bool = True
 
     release: ClassVar[Release]
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip", "erase")
 
     def files(self) -> list[Path]:
         downloads = cache_folder() / "downloads"

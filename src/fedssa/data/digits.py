@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ FILE = Path(__file__).with_name("digits.npz")
 @dataclass(frozen=True, kw_only=True)
 class Digits:
     """Handwritten digits: 1,797 grey images enlarged to 32x32, 10 classes; comes with the package."""
+
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored digit is none
 
     def files(self) -> list[Path]:
         return [FILE]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,6 +66,8 @@ class ImageFolder:
     """A folder of image files with one subfolder per class, with or without train/ and test/ above."""
 
     dir: str
+
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
         return [path for path, _ in self._samples()]

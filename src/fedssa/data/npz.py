@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class Npz:
     """
 
     file: str
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
         path = expand(self.file)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Parquet:
     dir: str  # a folder, or one file
     image: str | None = None
     label: str | None = None
+
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
         path = expand(self.dir)

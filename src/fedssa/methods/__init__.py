@@ -3,12 +3,28 @@
 from typing import Any
 
 from fedssa.core.method import Method
+from fedssa.methods.fd import FD
+from fedssa.methods.fedavg import FedAvg
+from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedssa import FedSSA
+from fedssa.methods.fedssa_plus import FedSSAPlus
+from fedssa.methods.fml import FML
+from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.standalone import Standalone
 
 METHODS: dict[str, type[Method]] = {
     "standalone": Standalone,
     "fedssa": FedSSA,
+    "fedssa-plus": FedSSAPlus,
+    "fedproto": FedProto,
+    "fd": FD,
+    "fml": FML,
+    "fedkd": FedKD,
+    "lg-fedavg": LGFedAvg,
+    "fedclassavg": FedClassAvg,
+    "fedavg": FedAvg,
 }
 
 # name -> (class, settings that make it what it is). m1 and m2 are the ablations of the paper's appendix.
@@ -20,4 +36,17 @@ PRESETS: dict[str, tuple[type[Method], dict[str, Any]]] = {
     "m2-b": (FedSSA, {"shared_rows": "seen", "scope": "seen", "fusion": "replace"}),
 }
 
-__all__ = ["METHODS", "PRESETS", "FedSSA", "Standalone"]
+__all__ = [
+    "FD",
+    "FML",
+    "METHODS",
+    "PRESETS",
+    "FedAvg",
+    "FedClassAvg",
+    "FedKD",
+    "FedProto",
+    "FedSSA",
+    "FedSSAPlus",
+    "LGFedAvg",
+    "Standalone",
+]

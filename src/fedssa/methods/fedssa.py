@@ -27,7 +27,17 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import ClassRows, header_rows, mean_by_class, set_header_rows
+from fedssa.core.ops import (
+    ClassRows,
+    class_mask,
+    header_rows,
+    mean_by_class,
+    remember,
+    remembered,
+    rows_of_classes,
+    set_header_rows,
+    stabilising_mu,
+)
 from fedssa.core.payload import Tensors
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
@@ -54,9 +64,7 @@ class FedSSA(Method):
 
     def mu(self, t: int) -> float:
         """The weight of the client's own row in round t."""
-        if self.fusion == "replace" or t >= self.t_stable:  # at t = T_stable the cosine is 0, in floats nearly
-            return 0.0
-        return self.mu0 * math.cos(t * math.pi / (2 * self.t_stable))
+        return 0.0 if self.fusion == "replace" else stabilising_mu(self.mu0, self.t_stable, t)
 
     def fuse(self, theirs: Tensor, mine: Tensor, t: int) -> Tensor:
         mu = self.mu(t)
@@ -74,8 +82,7 @@ class FedSSA(Method):
 
     @override
     def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        wanted = torch.zeros_like(server["known"])
-        wanted[list(to.seen_classes) if self.scope == "seen" else slice(None)] = True
+        wanted = class_mask(to.seen_classes, len(server["known"])) if self.scope == "seen" else True
         return self._message(server["rows"], wanted & server["known"])
 
     @override
@@ -92,8 +99,7 @@ class FedSSA(Method):
     @override
     def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
         rows = header_rows(client.net.header)
-        shared = torch.zeros(len(rows), dtype=torch.bool)
-        shared[client.seen if self.shared_rows == "seen" else slice(None)] = True
+        shared = class_mask(client.seen.tolist() if self.shared_rows == "seen" else range(len(rows)), len(rows))
         message = self._message(rows, shared)
         if self.class_weights == "count":
             message["counts"] = torch.bincount(client.data.train.y, minlength=len(rows))[shared]
@@ -103,10 +109,10 @@ class FedSSA(Method):
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         latest = {upload.info.id: upload.payload for upload in uploads}
         if self.participants == "memory":
-            latest = _remembered(server) | latest
+            latest = remembered(server) | latest
         rows, uploaded = mean_by_class([self._weighted(latest[k]) for k in sorted(latest)], server["rows"])
         state = {"rows": rows, "known": server["known"] | uploaded}
-        return state | _to_remember(latest) if self.participants == "memory" else state
+        return state | remember(latest) if self.participants == "memory" else state
 
     @override
     def warnings(self, num_rounds: int) -> list[str]:
@@ -119,11 +125,9 @@ class FedSSA(Method):
         ]
 
     def _message(self, rows: Tensor, which: Tensor) -> Tensors:
-        if not which.any():
-            return {}
         if self.upload_form == "masked":
-            return {"rows": rows * which[:, None]}
-        return {"classes": which.nonzero().flatten(), "rows": rows[which]}
+            return {"rows": rows * which[:, None]} if which.any() else {}
+        return rows_of_classes(rows, which)
 
     def _rows_of(self, message: Tensors) -> tuple[Tensor, Tensor]:
         """Class ids and rows; a masked header says by its zero rows which classes it is silent about."""
@@ -134,17 +138,4 @@ class FedSSA(Method):
 
     def _weighted(self, payload: Tensors) -> ClassRows:
         classes, rows = self._rows_of(payload)
-        return ClassRows(classes, rows, payload.get("counts", torch.ones(len(classes))).to(rows.dtype))
-
-
-def _to_remember(latest: dict[int, Tensors]) -> Tensors:
-    return {f"upload.{k}.{name}": tensor for k, payload in latest.items() for name, tensor in payload.items()}
-
-
-def _remembered(server: Tensors) -> dict[int, Tensors]:
-    uploads: dict[int, Tensors] = {}
-    for key, tensor in server.items():
-        if key.startswith("upload."):
-            _, client, name = key.split(".")
-            uploads.setdefault(int(client), {})[name] = tensor
-    return uploads
+        return ClassRows(classes, rows, payload.get("counts", torch.ones(len(classes))))
