@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fedssa.errors import ClientError, Diverged, FedSSAError, FedSSAWarning, SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.compare import Planned
     from fedssa.config import Settings
     from fedssa.experiment import Run
     from fedssa.record import RoundRecord
@@ -94,6 +95,46 @@ def run_command(
     finally:
         begun.close()
     return _show_run(begun.dir.path)
+
+
+@app.command()
+def compare(
+    recipe: Recipe,
+    methods: Annotated[
+        str, typer.Option(help="Names, separated by commas; all: every one that the federation allows.")
+    ],
+    out_dir: Annotated[Path, typer.Option("--out", help="A directory for all runs.", show_default=False)],
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: the recipe's, and the next ones.")] = 1,
+    reference: Annotated[str, typer.Option(help="The method that the others are compared with.")] = "standalone",
+    assignments: Set = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")] = None,
+    data_dir: DataDir = None,
+    keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep every client's model of every run.")] = False,
+) -> None:
+    """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
+    from fedssa.compare import one_pool, plan, run_all
+    from fedssa.record import RunDir
+    from fedssa.report.comparison import compare_methods
+    from fedssa.report.figures import draw_comparison
+    from fedssa.report.summary import summarise
+    from fedssa.report.terminal import comparison_table
+
+    table = _recipe_table(recipe, assignments, None, data_dir)
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    planned = plan(table, names, seeds, out_dir, keep_models)
+    if reference not in {run.settings.table["method"]["name"] for run in planned}:
+        raise SettingsError(f"--reference {reference}: is not one of the compared methods")
+    try:
+        left = sum(run.rounds_left() for run in planned)
+        with one_pool(out_dir, workers or _num_cores()) as pool, _overall_progress(left) as heard:
+            run_all(planned, pool, heard)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command continues")
+        sys.exit(130)
+    runs = [RunDir.open(run.path) for run in planned]
+    out.print(comparison_table(compare_methods([summarise(run) for run in runs], reference), reference))
+    draw_comparison(runs, out_dir / "curves.png")
+    out.print(f"picture: {out_dir / 'curves.png'}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -185,7 +226,15 @@ def doctor() -> None:
 
 
 def _settings(recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None) -> "Settings":
-    from fedssa.config import override, parse_settings, read_recipe
+    from fedssa.config import parse_settings
+
+    return parse_settings(_recipe_table(recipe, assignments, method, data_dir))
+
+
+def _recipe_table(
+    recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
+) -> dict[str, Any]:
+    from fedssa.config import override, read_recipe
 
     table = read_recipe(recipe)
     if method:
@@ -194,7 +243,7 @@ def _settings(recipe: Path, assignments: list[str] | None, method: str | None, d
         table = override(table, assignment)
     if data_dir:
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
-    return parse_settings(table)
+    return table
 
 
 def _default_out(recipe: Path, settings: "Settings") -> Path:
@@ -232,6 +281,30 @@ def _progress(begun: "Run") -> Iterator[Any]:
         def heard(record: "RoundRecord") -> None:
             description = f"{name}: {_rounds_done(begun)}"
             bar.update(task, completed=record.t + 1, description=description, accuracy=_accuracy(record))
+
+        yield heard
+
+
+@contextmanager
+def _overall_progress(rounds_left: int) -> Iterator[Any]:
+    """One display over all runs of a comparison."""
+    if not err.is_terminal:
+        yield lambda run, record: err.print(
+            f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
+        )
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[accuracy]}"),
+    )
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err) as bar:
+        task = bar.add_task("starting", total=rounds_left, accuracy="")
+
+        def heard(run: "Planned", record: "RoundRecord") -> None:
+            description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
+            bar.update(task, advance=int(record.t >= 0), description=description, accuracy=_accuracy(record))
 
         yield heard
 

@@ -106,7 +106,7 @@ def reopen(path: Path) -> "Run":
             )
         return Run(run_dir, SimulatedClients(settings, dataset), lock)
     except BaseException:
-        lock.release()
+        lock.close()
         raise
 
 
@@ -123,17 +123,20 @@ class Run:
         self._warned_of_growth = False
 
     def close(self) -> None:
-        self._lock.release()
+        self._lock.close()
 
-    def rounds(self, *, workers: int = 1) -> Iterator[RoundRecord]:
-        """Run to the end, yielding each record when its round is committed. It may be left at any moment."""
+    def rounds(self, *, workers: int = 1, pool: Pool | None = None) -> Iterator[RoundRecord]:
+        """Run to the end, yielding each record when its round is committed. It may be left at any moment.
+
+        With one worker in this process; with more on a pool of its own, or on the one given.
+        """
         settings = self.settings
         for warning in settings.method.warnings(settings.rounds.total):
             warnings.warn(warning, FedSSAWarning, stacklevel=2)
         try:
             with ExitStack() as stack, _named_trouble(self.dir.path):
                 interrupt = stack.enter_context(InterruptLater())
-                federation = self._federation(workers, stack)
+                federation = self._federation(workers, pool, stack)
                 began = time.perf_counter()
                 for record, server in run_rounds(
                     settings.method,
@@ -154,10 +157,10 @@ class Run:
             self.dir.write_outcome(Outcome("diverged", str(error), error.t, error.client))
             raise
 
-    def _federation(self, workers: int, stack: ExitStack) -> Federation:
-        if workers == 1:
+    def _federation(self, workers: int, pool: Pool | None, stack: ExitStack) -> Federation:
+        if workers == 1 and pool is None:
             return SerialFederation(self._clients, self._store)
-        pool = stack.enter_context(Pool(workers, keep_open=[self._lock.descriptor]))
+        pool = pool or stack.enter_context(Pool(workers, keep_open=[self._lock.descriptor]))
         data = self._clients.dataset.folder
         pool.open({"settings": self.settings.table, "data": str(data), "store": str(self.dir.store)})
         return PoolFederation(self._clients, self._store, pool)

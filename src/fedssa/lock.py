@@ -35,7 +35,7 @@ class RunLock:
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
 
-    def release(self) -> None:
+    def close(self) -> None:
         os.close(self.descriptor)
 
     def _try(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedssa.accounting.flops import FlopCounter
 from fedssa.config import Settings, parse_settings
 from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo, seen_classes
@@ -28,6 +29,7 @@ class SimulatedClients:
     def __init__(self, settings: Settings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
+        self._flops = FlopCounter()
         self._augment = augment_with(getattr(settings.data, "augmentations", ()))
         seed, labels = settings.seed, dataset.y
         dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
@@ -49,7 +51,17 @@ class SimulatedClients:
     def client(self, client: int) -> Client:
         settings = self.settings
         net, data = self.net(client), self.data(client)
-        return Client(client, net, data, self.task, settings.method, settings.local, settings.seed, self._augment)
+        return Client(
+            client,
+            net,
+            data,
+            self.task,
+            settings.method,
+            settings.local,
+            settings.seed,
+            self._augment,
+            self._flops.of_round,
+        )
 
     def net(self, client: int) -> SplitModel:
         with seeded(self.settings.seed, "start", client=client):

@@ -48,6 +48,7 @@ class ClientRecord:
     loss: float | None = None
     steps: int = 0
     header_norm: float | None = None
+    flops: int | None = None
     params_up: int = 0
     params_down: int = 0
     bytes_up: int = 0

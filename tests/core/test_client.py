@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from fedssa.core.method import Method
 from fedssa.core.payload import Tensors, digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.methods import FedSSA, Standalone
+from fedssa.methods import METHODS, PRESETS, FedSSA, Standalone
 from fedssa.record import Scores
 from tests.conftest import TASK, copies, make_client, same_bits, share_memory, tiny_net
 
@@ -288,3 +289,58 @@ def test_an_image_model_is_held_channels_last_if_it_can_be() -> None:
     assert weights[0].is_contiguous(memory_format=torch.channels_last)
     assert not weights[0].is_contiguous()
     assert weights[1].is_contiguous()
+
+
+# -- what leaves a client of every method ----------------------------------------------------------------------
+ROWS = {"classes": (torch.int64, [2]), "rows": (torch.float32, [2, 3])}
+COUNTS = {"counts": (torch.int64, [2])}
+HEADER = {"rows": (torch.float32, [3, 3])}
+# the shared model of TASK and the clients' own are linear 4 → 2, then the header 2 → 3
+SHARED = {
+    "extractor.weight": (torch.float32, [2, 4]),
+    "extractor.bias": (torch.float32, [2]),
+    "header.weight": (torch.float32, [3, 2]),
+    "header.bias": (torch.float32, [3]),
+}
+OWN = {name.replace("extractor.", "extractor.0."): what for name, what in SHARED.items()}
+LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
+    "standalone": {},
+    "standalone-scaled": {},
+    "fedssa": ROWS,
+    "m1-a": {"classes": (torch.int64, [3])} | HEADER,
+    "m1-b": {"classes": (torch.int64, [3])} | HEADER,
+    "m2-a": ROWS,
+    "m2-b": ROWS,
+    "fedssa-plus": ROWS | {"prototypes": (torch.float32, [2, 2])} | COUNTS,
+    "fedproto": ROWS | {"rows": (torch.float32, [2, 2])} | COUNTS,  # prototypes: d numbers
+    "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])} | COUNTS,
+    "fml": SHARED,
+    "fedkd": {name: what for name, what in SHARED.items() if name != "extractor.weight"}
+    | {  # 2 × 4 at rank 1: 1 · (2 + 4 + 1) < 8; the header's 3 × 2 at rank 1: 1 · (3 + 2 + 1) = 6, so it goes whole
+        "extractor.weight:u": (torch.float32, [2, 1]),
+        "extractor.weight:s": (torch.float32, [1]),
+        "extractor.weight:v": (torch.float32, [1, 4]),
+    },
+    "lg-fedavg": HEADER,
+    "fedclassavg": HEADER,
+    "fedavg": OWN,
+}
+
+
+def built(name: str) -> Method:
+    cls, options = PRESETS[name] if name in PRESETS else (METHODS[name], dict[str, Any]())
+    return cls(**options)
+
+
+def test_the_list_of_what_leaves_a_client_names_every_method() -> None:
+    assert set(LEAVES) == {*METHODS, *PRESETS}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_all_tensors_that_leave_a_client_of_every_method(name: str) -> None:
+    method = built(name)
+    # one training sample: the update of a matrix is of rank 1
+    client = make_client(method=method, train=(0, 1) if name != "fedkd" else (0,))
+    down = method.downlink(method.server_init(TASK, seed=0), client.hello(evaluate_start=False), t=0)
+    payload = client.run_round(copies(down), t=0).payload
+    assert {key: (tensor.dtype, list(tensor.shape)) for key, tensor in payload.items()} == LEAVES[name]

@@ -1,12 +1,27 @@
 """Class rows and their means."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedssa.core.ops import ClassRows, header_rows, mean_by_class, set_header_rows
+from fedssa.core.ops import (
+    ClassRows,
+    class_mask,
+    header_rows,
+    kl,
+    mean_by_class,
+    remember,
+    remembered,
+    rows_of_classes,
+    set_header_rows,
+    stabilising_mu,
+    weighted_mean,
+)
+from fedssa.core.payload import Tensors
 from tests.conftest import same_bits
 
 
@@ -143,3 +158,97 @@ def test_rows_go_round_without_losing_a_bit(bias: float) -> None:
         linear.bias[1] = bias
     set_header_rows(other, torch.arange(3), header_rows(linear))
     assert same_bits(dict(linear.state_dict()), dict(other.state_dict()))
+
+
+# -- means of whole messages -----------------------------------------------------------------------------------
+def message(*numbers: float) -> Tensors:
+    return {"w": torch.tensor(numbers)}
+
+
+def test_a_uniform_mean_of_messages() -> None:
+    assert weighted_mean([message(2, 4), message(6, -8)], [1, 1])["w"].tolist() == [4, -2]
+
+
+def test_a_weighted_mean_of_messages() -> None:
+    # (1 · 2 + 3 · 6) / 4, (1 · 4 + 3 · -8) / 4
+    assert weighted_mean([message(2, 4), message(6, -8)], [1, 3])["w"].tolist() == [5, -5]
+
+
+def test_counters_become_the_largest() -> None:
+    uploads = [{"n": torch.tensor(3)}, {"n": torch.tensor(7)}, {"n": torch.tensor(5)}]
+    mean = weighted_mean(uploads, [1, 1, 10])
+    assert mean["n"].dtype == torch.int64
+    assert mean["n"].item() == 7
+
+
+def test_the_mean_of_one_message_is_that_message_to_the_last_bit() -> None:
+    only = {"w": torch.tensor([0.1, -0.0, 1e-40]), "n": torch.tensor([4])}
+    assert same_bits(weighted_mean([only], [7]), only)
+
+
+def test_a_mean_changes_no_upload() -> None:
+    uploads = [message(2, 4), message(6, -8)]
+    weighted_mean(uploads, [1, 3])["w"].zero_()
+    assert [upload["w"].tolist() for upload in uploads] == [[2, 4], [6, -8]]
+
+
+# -- divergence ------------------------------------------------------------------------------------------------
+QUARTERS, HALVES = torch.tensor([[math.log(3.0), 0.0]]), torch.zeros(1, 2)  # softmax: (3/4, 1/4) and (1/2, 1/2)
+
+
+def test_kl_of_the_teacher_from_the_student() -> None:
+    # Σ p·log(p/q) with p = (3/4, 1/4), q = (1/2, 1/2): 0.75 · ln 1.5 + 0.25 · ln 0.5 = 0.3040988 - 0.1732868
+    assert kl(QUARTERS, HALVES).item() == pytest.approx(0.1308120, abs=1e-6)
+    # the other way round: 0.5 · ln(2/3) + 0.5 · ln 2 = -0.2027326 + 0.3465736
+    assert kl(HALVES, QUARTERS).item() == pytest.approx(0.1438410, abs=1e-6)
+
+
+def test_kl_is_a_mean_over_the_batch_and_a_sum_over_classes() -> None:
+    # the second sample agrees and gives 0: half of it is left
+    assert kl(torch.cat([QUARTERS, HALVES]), torch.zeros(2, 2)).item() == pytest.approx(0.0654060, abs=1e-6)
+    # two more classes that nobody believes in change nothing: it is not divided by their number
+    nothing = torch.full((1, 2), -50.0)
+    wide = kl(torch.cat([QUARTERS, nothing], dim=1), torch.cat([HALVES, nothing], dim=1))
+    assert wide.item() == pytest.approx(0.1308120, abs=1e-6)
+
+
+def test_kl_of_a_distribution_from_itself_is_nothing() -> None:
+    z = torch.tensor([[1.0, -2.0, 0.5]])
+    assert kl(z, z + 3.0).item() == pytest.approx(0.0, abs=1e-7)
+
+
+def test_kl_gives_the_student_a_gradient_and_the_teacher_none() -> None:
+    teacher, student = QUARTERS.clone().requires_grad_(), HALVES.clone().requires_grad_()
+    kl(teacher, student).backward()  # type: ignore[no-untyped-call]
+    assert teacher.grad is None
+    assert student.grad is not None
+    # ∂/∂z = q - p = (1/2 - 3/4, 1/2 - 1/4)
+    torch.testing.assert_close(student.grad, torch.tensor([[-0.25, 0.25]]))
+
+
+# -- the rest --------------------------------------------------------------------------------------------------
+def test_stabilising_mu() -> None:
+    # 0.8 · cos 0, 0.8 · cos 22.5°, 0.8 · cos 45°, 0.8 · cos 67.5°, then nothing
+    expected = [0.8, 0.7391036, 0.5656854, 0.3061467, 0.0, 0.0]
+    assert [stabilising_mu(0.8, 4, t) for t in range(6)] == pytest.approx(expected, abs=1e-7)
+    assert stabilising_mu(0.8, 4, 4) == 0.0  # not cos(π/2) = 6e-17
+
+
+def test_rows_of_some_classes_and_of_none() -> None:
+    rows = torch.tensor([[1.0], [2.0], [3.0]])
+    some = rows_of_classes(rows, torch.tensor([True, False, True]))
+    assert {name: tensor.tolist() for name, tensor in some.items()} == {"classes": [0, 2], "rows": [[1], [3]]}
+    assert rows_of_classes(rows, torch.zeros(3, dtype=torch.bool)) == {}
+
+
+def test_a_mask_of_classes() -> None:
+    assert class_mask((0, 2), 4).tolist() == [True, False, True, False]
+    assert class_mask((), 2).tolist() == [False, False]
+
+
+def test_uploads_are_remembered_in_the_order_of_ids() -> None:
+    uploads = {10: message(1), 2: message(2) | {"n": torch.tensor(3)}}
+    kept = remembered(remember(uploads) | {"rows": torch.zeros(1)})
+    assert list(kept) == [2, 10]  # by number, not by letter
+    assert all(same_bits(kept[k], uploads[k]) for k in uploads)
+    assert remembered({"rows": torch.zeros(1)}) == {}

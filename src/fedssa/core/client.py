@@ -4,6 +4,7 @@ Once, when it joins:   ClientInfo
 Every round it is in:  Answer
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -40,7 +41,11 @@ class Answer:
     steps: int
     scores: Scores
     header_norm: float  # mean norm of its seen rows
+    flops: int | None  # of training, forward and backward; None where they are not counted
     state_digest: str  # a hash of its whole state, to compare runtimes; it cannot be turned back
+
+
+CountFlops = Callable[["Client", Method, LocalTraining], int]
 
 
 def seen_classes(y: Tensor) -> tuple[int, ...]:
@@ -60,6 +65,7 @@ class Client:
         local: LocalTraining,
         seed: int,
         augment: Augmentation = lambda x, _: x,
+        count_flops: "CountFlops | None" = None,
     ) -> None:
         self.id, self.data, self.task, self.seed = client_id, data, task, seed
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
@@ -67,7 +73,7 @@ class Client:
         self.aux: dict[str, nn.Module] = {}
         self.memory: Tensors = {}
         self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
-        self._method, self._local = method, local
+        self._method, self._local, self._count_flops = method, local, count_flops
         method.client_init(self, task, seed)
 
     def hello(self, *, evaluate_start: bool) -> ClientInfo:
@@ -91,6 +97,7 @@ class Client:
                 steps=stats.steps,
                 scores=scores,
                 header_norm=self.header_norm(),
+                flops=self._count_flops(self, self._method, self._local) if self._count_flops else None,
                 state_digest=digest(self.state()),
             )
 

@@ -95,6 +95,7 @@ def _client_record(answer: Answer, down: Tensors) -> ClientRecord:
         loss=answer.loss,
         steps=answer.steps,
         header_norm=answer.header_norm,
+        flops=answer.flops,
         params_up=num_params(answer.payload),
         params_down=num_params(down),
         bytes_up=num_bytes(answer.payload),

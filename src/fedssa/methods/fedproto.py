@@ -14,7 +14,7 @@ prototypes it received last and its own where none came.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from annotated_types import Ge
@@ -40,6 +40,8 @@ from fedssa.core.task import Task
 @dataclass(frozen=True, kw_only=True)
 class FedProto(Method):
     """Mean representations of the seen classes are averaged; representations are pulled towards them."""
+
+    measures_prototypes: ClassVar[bool] = True
 
     lam: Annotated[float, Ge(0)] = 1.0
     weights: Literal["count", "uniform"] = "count"  # count: the paper's; uniform: its published code's

@@ -10,7 +10,7 @@ Two kinds of inference, as in FedProto: `head` and `prototype`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -36,6 +36,8 @@ from fedssa.core.task import Task
 @dataclass(frozen=True, kw_only=True)
 class FedSSAPlus(Method):
     """FedSSA with FedProto's exchange and loss term on top: class rows and class prototypes travel together."""
+
+    measures_prototypes: ClassVar[bool] = True
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1)] = 2

@@ -37,6 +37,31 @@ def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
     _save(figure, path)
 
 
+def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
+    """Mean accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest."""
+    by_method: dict[str, list[RunSummary]] = {}
+    for run in (summarise(run_dir) for run_dir in runs):
+        if run.curve:
+            by_method.setdefault(run.method, []).append(run)
+    figure = _figure(11, 7)
+    axes = figure.subplots()
+    for index, (method, summaries) in enumerate(by_method.items()):
+        num_points = min(len(summary.curve) for summary in summaries)
+        rounds = [point[0] for point in summaries[0].curve[:num_points]]
+        curves = 100 * np.array([[point[1] for point in summary.curve[:num_points]] for summary in summaries])
+        style = LINE_STYLES[index // len(COLOURS) % len(LINE_STYLES)]
+        last = f"{curves[:, -1].mean():.1f}"
+        axes.plot(rounds, curves.mean(axis=0), color=_colour(index), linestyle=style, label=f"{method} {last}")
+        axes.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=_colour(index), alpha=0.12, linewidth=0)
+    axes.set_title("Mean accuracy of the clients' own models (line: mean over seeds, band: all seeds)", loc="left")
+    axes.set_xlabel("rounds finished (0: before training)")
+    axes.set_ylabel("mean accuracy over clients, %")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="best", framealpha=0.85)
+    _save(figure, path)
+
+
 def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path) -> None:
     """counts [N, S]: training samples by client and class. White: the client has none of the class."""
     num_clients, num_classes = counts.shape

@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedssa.record import RunDir
+from fedssa.report.comparison import Cost, Difference, MethodRow
 from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
 
-__all__ = ["clients_table", "curve", "partition_table", "run_table", "runs_table"]
+__all__ = ["clients_table", "comparison_table", "curve", "partition_table", "run_table", "runs_table"]
 
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
@@ -73,6 +74,43 @@ def run_table(summary: RunSummary) -> Table:
     for name, fact in facts.items():
         table.add_row(name, Text(fact))
     return table
+
+
+def comparison_table(rows: Sequence[MethodRow], reference: str) -> Table:
+    """One row a method. Costs are means over seeds, of all clients together."""
+    columns = ("accuracy, %\n(± over seeds)", f"vs {reference}\n[95 % interval]", "numbers\na round", "FLOPs\na round")
+    to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
+    table = _table("method", right=(*columns, *to_target), last="notes")
+    for row in rows:
+        spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
+        table.add_row(
+            Text(row.method),
+            _percent(row.mean) + spread,
+            "reference" if row.method == reference else _interval(row.difference),
+            *_cost_cells(row.per_round)[1:],
+            *_cost_cells(row.to_target),
+            Text(_notes(row)),
+        )
+    return table
+
+
+def _interval(difference: Difference | None) -> str:
+    if difference is None:
+        return NOTHING
+    mean, half = 100 * difference.mean, difference.half_width
+    return f"{mean:+.1f}" if half is None else f"{mean:+.1f} [{mean - 100 * half:+.1f}, {mean + 100 * half:+.1f}]"
+
+
+def _cost_cells(cost: Cost | None) -> list[str]:
+    if cost is None:
+        return [NOTHING] * 3
+    return [f"{cost.rounds:.0f}", short(round(cost.numbers)), short(round(cost.flops))]
+
+
+def _notes(row: MethodRow) -> str:
+    others = [f"{kind} {_percent(accuracy)} %" for kind, accuracy in row.other_inference.items()]
+    unreached = [] if row.to_target is not None or row.outcome != "finished" else ["target not reached"]
+    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *unreached, *others])
 
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:

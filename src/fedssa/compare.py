@@ -1,0 +1,104 @@
+"""Several methods over several seeds of one recipe: the runs that are not there yet, one after another on one pool."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedssa.config import Settings, parse_settings
+from fedssa.errors import Diverged, RunDirError, SettingsError
+from fedssa.experiment import Run, reopen, start
+from fedssa.lock import RunLock
+from fedssa.methods import METHODS
+from fedssa.record import RoundRecord, RunDir
+from fedssa.simulate.pool import Pool
+
+CONTROL = "standalone-scaled"  # every comparison carries it
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a comparison, wherever it stands."""
+
+    path: Path
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return f"{self.settings.table['method']['name']}, seed {self.settings.seed}"
+
+    def rounds_left(self) -> int:
+        if not self.path.exists():
+            return self.settings.rounds.total
+        run_dir = self._open()
+        done = len([record for record in run_dir.records() if record.t >= 0])
+        return 0 if run_dir.outcome() else self.settings.rounds.total - done
+
+    def begin(self) -> Run | None:
+        """Start it or take it up again; None if it has ended."""
+        if not self.path.exists():
+            return start(self.settings, self.path)
+        return None if self._open().outcome() else reopen(self.path)
+
+    def _open(self) -> RunDir:
+        run_dir = RunDir.open(self.path)
+        if run_dir.settings != self.settings.table:
+            raise RunDirError(f"{self.path}: holds a run of other settings; choose another --out")
+        return run_dir
+
+
+def plan(
+    table: Mapping[str, Any], methods: Sequence[str], num_seeds: int, out: Path, keep_models: bool
+) -> list[Planned]:
+    """All runs; what is wrong with any of them is found before the first one starts."""
+    first = parse_settings(table)
+    names = list(dict.fromkeys(name for method in methods for name in _expand(method, first)))
+    planned = []
+    for seed in range(first.seed, first.seed + num_seeds):
+        for name in names:
+            method = table["method"] if table.get("method", {}).get("name") == name else {"name": name}
+            run = {**table.get("run", {}), "keep_models": keep_models}
+            settings = parse_settings({**table, "seed": seed, "method": method, "run": run})
+            planned.append(Planned(out / f"{name.rpartition(':')[2]}-s{seed}", settings))
+    if len({run.path for run in planned}) < len(planned):
+        raise SettingsError(f"--methods {','.join(names)}: two of them would have the same directory")
+    return planned
+
+
+def _expand(method: str, settings: Settings) -> list[str]:
+    """`all`: every method that the federation allows, and the control."""
+    if method != "all":
+        return [method]
+    different = len(set(settings.models.archs)) > 1
+    allowed = [name for name, cls in METHODS.items() if not (cls.needs_same_models and different)]
+    return [allowed[0], CONTROL, *allowed[1:]]
+
+
+@contextmanager
+def one_pool(out: Path, workers: int) -> Iterator[Pool | None]:
+    """Workers that live through all runs, and a lock that they share: two comparisons never meet in one directory."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    with closing(RunLock(out)) as lock:
+        if workers == 1:
+            yield None
+            return
+        with Pool(workers, keep_open=[lock.descriptor]) as pool:
+            yield pool
+
+
+def run_all(planned: Sequence[Planned], pool: Pool | None, heard: Callable[[Planned, RoundRecord], None]) -> None:
+    """A run that diverges is a result, not the end."""
+    for plan_of_run in planned:
+        begun = plan_of_run.begin()
+        if begun is None:
+            continue
+        with closing(begun):
+            try:
+                for record in begun.rounds(pool=pool):
+                    heard(plan_of_run, record)
+            except Diverged:
+                continue
