@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fedssa
+from fedssa.errors import FedSSAWarning
 from fedssa.methods import METHODS, PRESETS
 from tests.real_data import DATA, real_data
 from tests.tiny import tiny
@@ -80,11 +81,27 @@ def test_digits_with_one_owner_a_class_fedssa_equals_standalone(tmp_path: Path) 
     partition = {"clients": 5, "classes_per_client": 2}
     alone = fedssa.run(lonely(partition=partition, method={"name": "standalone"}), out=tmp_path / "alone", workers=2)
     method = {"name": "fedssa", "fusion": "replace"}
-    together = fedssa.run(lonely(partition=partition, method=method), out=tmp_path / "together", workers=2)
+    with pytest.warns(FedSSAWarning, match="no class is held by two clients"):
+        together = fedssa.run(lonely(partition=partition, method=method), out=tmp_path / "together", workers=2)
     assert [c.state_digest for r in alone.records for c in r.clients] == [
         c.state_digest for r in together.records for c in r.clients
     ]
     assert together.records[-1].clients[0].params_down == 2 * 501  # rows did travel
+
+
+def test_fd_with_one_owner_a_class_equals_standalone(tmp_path: Path) -> None:
+    table = tiny(partition={"clients": 5, "classes_per_client": 2}, rounds={"fraction": 1.0})
+    alone = fedssa.run({**table, "method": {"name": "standalone"}}, out=tmp_path / "alone")
+    with pytest.warns(FedSSAWarning, match="nothing to share"):
+        together = fedssa.run({**table, "method": {"name": "fd"}}, out=tmp_path / "together")
+    for client in range(5):  # the digests differ: FD's state has its teachers in it
+        mine, theirs = (fedssa.load_client(run.path, client).state_dict() for run in (alone, together))
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_m1_a_is_lg_fedavg(tmp_path: Path) -> None:
+    one, other = (fedssa.run(tiny(method={"name": name}), out=tmp_path / name) for name in ("m1-a", "lg-fedavg"))
+    assert [d[2] for d in digests(one)] == [d[2] for d in digests(other)]
 
 
 @real_data("cifar100")
@@ -94,7 +111,8 @@ def test_cifar100_with_one_owner_a_class_fedssa_equals_standalone(tmp_path: Path
     settings = {**lonely(partition=partition), "data": data, "rounds": {"total": 2, "fraction": 0.4}}
     alone = fedssa.run({**settings, "method": {"name": "standalone"}}, out=tmp_path / "alone", workers=2)
     method = {"name": "fedssa", "fusion": "replace"}
-    together = fedssa.run({**settings, "method": method}, out=tmp_path / "together", workers=2)
+    with pytest.warns(FedSSAWarning, match="no class is held by two clients"):
+        together = fedssa.run({**settings, "method": method}, out=tmp_path / "together", workers=2)
     assert [c.state_digest for r in alone.records for c in r.clients] == [
         c.state_digest for r in together.records for c in r.clients
     ]

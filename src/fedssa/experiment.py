@@ -131,7 +131,7 @@ class Run:
         With one worker in this process; with more on a pool of its own, or on the one given.
         """
         settings = self.settings
-        for warning in settings.method.warnings(settings.rounds.total):
+        for warning in (*settings.method.warnings(settings.rounds.total), *self._clients.warnings()):
             warnings.warn(warning, FedSSAWarning, stacklevel=2)
         try:
             with ExitStack() as stack, _named_trouble(self.dir.path):

@@ -1,6 +1,7 @@
 """Settings and data → clients: who holds what, and how each one is built."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedssa.accounting.flops import FlopCounter
 from fedssa.config import Settings, parse_settings
 from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo, seen_classes
+from fedssa.core.method import Method
 from fedssa.core.seeds import numpy_rng, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
@@ -78,8 +80,25 @@ class SimulatedClients:
             if len({t.data_ptr() for t in tensors}) < len(tensors):
                 raise ModelError(f"{self.settings.models.archs[group]}: two of its tensors share memory; untie them")
 
+    def warnings(self) -> Iterator[str]:
+        """What a user should know about this federation before it runs."""
+        method = self.settings.method
+        owners = Counter(s for info in self.infos for s in info.seen_classes)
+        if type(method).uplink is not Method.uplink and max(owners.values()) == 1:
+            yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+        if method.needs_shared_model:
+            assert self.task.build_shared is not None
+            size, archs = _num_weights(self.task.build_shared()), self.settings.models.archs
+            larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
+            if larger:
+                yield f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}"
+
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))
+
+
+def _num_weights(net: SplitModel) -> int:
+    return sum(p.numel() for p in net.parameters())
 
 
 def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...]) -> Task:

@@ -162,7 +162,7 @@ def test_rows_go_round_without_losing_a_bit(bias: float) -> None:
 
 # -- means of whole messages -----------------------------------------------------------------------------------
 def message(*numbers: float) -> Tensors:
-    return {"w": torch.tensor(numbers)}
+    return {"w": torch.tensor(numbers, dtype=torch.float32)}
 
 
 def test_a_uniform_mean_of_messages() -> None:

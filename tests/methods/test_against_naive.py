@@ -26,6 +26,7 @@ from tests.methods.naive import Batches, NaiveClient, Report, Row, Sgd, Weights
 
 SEED = 7
 TOLERANCE = 1e-9
+START = 68  # of the starts: with these no ReLU dies, see the last test
 LOCAL = LocalTraining(epochs=2, batch_size=3, lr=0.1)
 LABELS = [  # of each client's training samples: at most 4 steps a round
     [0, 1, 0, 0, 1],
@@ -66,7 +67,7 @@ def real_clients(method: Method) -> list[Client]:
     for k, labels in enumerate(LABELS):
         train, val, test = local_data(labels, size=5, seed=k)
         data = LocalData(_double(train), _double(val), _double(test))
-        net = tiny_net(TASK, seed=k).double()
+        net = tiny_net(TASK, seed=START + k).double()
         client = make_client(k, data=data, net=net, task=TASK, method=method, local=LOCAL, seed=SEED)
         for module in client.aux.values():
             module.double()
@@ -314,3 +315,12 @@ def test_one_percent_more_learning_rate_is_told_apart(case: Case) -> None:
 )
 def test_the_settings_are_told_apart_from_the_defaults(case: Case) -> None:
     assert differences(models_in(real_run(case.method)), models_in(naive_run(case, settings={})))
+
+
+@pytest.mark.parametrize("case", [CASES["fedssa"], CASES["fedproto"], CASES["fml"]], ids=["fedssa", "fedproto", "fml"])
+def test_no_unit_is_dead_so_that_every_weight_is_compared_in_motion(case: Case) -> None:
+    trace = real_run(case.method)
+    for client in real_clients(case.method):
+        last = {name: trace[f"round {len(COHORTS) - 1}, client {client.id}: {name}"] for name in ("A", "a")}
+        points = torch.stack([naive.representation(last, x) for x in client.data.train.x])
+        assert (points > 0).any(dim=0).all()

@@ -75,9 +75,11 @@ def stabilising_mu(mu0: float, t_stable: int, t: int) -> float:
     return 0.0 if t >= t_stable else mu0 * math.cos(t * math.pi / (2 * t_stable))  # cos(π/2) is 0, in floats nearly
 
 
-def rows_of_classes(rows: Tensor, which: Tensor) -> Tensors:
-    """A message with the rows of some classes [S] and their ids; nothing if there are none."""
-    return {"classes": which.nonzero().flatten(), "rows": rows[which]} if which.any() else {}
+def rows_of_classes(which: Tensor, **tables: Tensor) -> Tensors:
+    """A message with the ids of some classes (a mask [S]) and their rows of each table; nothing if there are none."""
+    if not which.any():
+        return {}
+    return {"classes": which.nonzero().flatten(), **{name: rows[which] for name, rows in tables.items()}}
 
 
 def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:

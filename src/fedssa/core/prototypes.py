@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedssa.core.client import Client
+from fedssa.core.payload import Tensors
 from fedssa.core.task import Task
 from fedssa.core.training import mean_representations
 
@@ -16,11 +17,12 @@ def add_prototypes(client: Client, task: Task) -> None:
         client.memory[f"{source}_known"] = torch.zeros(task.num_classes, dtype=torch.bool)
 
 
-def receive_prototypes(client: Client, classes: Tensor, prototypes: Tensor) -> None:
-    """What came this round; a class of which none came has no global prototype."""
+def receive_prototypes(client: Client, down: Tensors) -> None:
+    """What came this round (`classes`, `prototypes`); a class of which none came has no global prototype."""
     known = client.memory["global_known"].zero_()
-    known[classes] = True
-    client.memory["global_prototypes"][classes] = prototypes
+    if down:
+        known[down["classes"]] = True
+        client.memory["global_prototypes"][down["classes"]] = down["prototypes"]
 
 
 def measure_prototypes(client: Client) -> tuple[Tensor, Tensor]:

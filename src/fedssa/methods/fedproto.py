@@ -58,12 +58,11 @@ class FedProto(Method):
     @override
     def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
         seen = class_mask(to.seen_classes, len(server["known"]))
-        return rows_of_classes(server["prototypes"], seen & server["known"])
+        return rows_of_classes(seen & server["known"], prototypes=server["prototypes"])
 
     @override
     def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if down:
-            receive_prototypes(client, down["classes"], down["rows"])
+        receive_prototypes(client, down)
 
     @override
     def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
@@ -74,11 +73,11 @@ class FedProto(Method):
     @override
     def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
         prototypes, counts = measure_prototypes(client)
-        return {"classes": client.seen, "rows": prototypes[client.seen], "counts": counts[client.seen]}
+        return {"classes": client.seen, "prototypes": prototypes[client.seen], "counts": counts[client.seen]}
 
     @override
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        reported = [ClassRows(p["classes"], p["rows"], self._weights(p["counts"])) for _, p in uploads]
+        reported = [ClassRows(p["classes"], p["prototypes"], self._weights(p["counts"])) for _, p in uploads]
         prototypes, uploaded = mean_by_class(reported, server["prototypes"])
         return {"prototypes": prototypes, "known": server["known"] | uploaded}
 

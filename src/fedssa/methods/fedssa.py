@@ -127,7 +127,7 @@ class FedSSA(Method):
     def _message(self, rows: Tensor, which: Tensor) -> Tensors:
         if self.upload_form == "masked":
             return {"rows": rows * which[:, None]} if which.any() else {}
-        return rows_of_classes(rows, which)
+        return rows_of_classes(which, rows=rows)
 
     def _rows_of(self, message: Tensors) -> tuple[Tensor, Tensor]:
         """Class ids and rows; a masked header says by its zero rows which classes it is silent about."""

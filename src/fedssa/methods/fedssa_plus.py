@@ -20,7 +20,15 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import ClassRows, class_mask, header_rows, mean_by_class, set_header_rows, stabilising_mu
+from fedssa.core.ops import (
+    ClassRows,
+    class_mask,
+    header_rows,
+    mean_by_class,
+    rows_of_classes,
+    set_header_rows,
+    stabilising_mu,
+)
 from fedssa.core.payload import Tensors
 from fedssa.core.prototypes import (
     add_prototypes,
@@ -58,19 +66,16 @@ class FedSSAPlus(Method):
     @override
     def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
         which = class_mask(to.seen_classes, len(server["known"])) & server["known"]
-        if not which.any():
-            return {}
-        sent = {name: server[name][which] for name in ("rows", "prototypes")}
-        return {"classes": which.nonzero().flatten(), **sent}
+        return rows_of_classes(which, rows=server["rows"], prototypes=server["prototypes"])
 
     @override
     def receive(self, client: Client, down: Tensors, t: int) -> None:
+        receive_prototypes(client, down)
         if not down:
             return
         header, classes, mu = client.net.header, down["classes"], stabilising_mu(self.mu0, self.t_stable, t)
         fused = down["rows"] + mu * header_rows(header)[classes] if mu else down["rows"]
         set_header_rows(header, classes, fused)
-        receive_prototypes(client, classes, down["prototypes"])
 
     @override
     def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:

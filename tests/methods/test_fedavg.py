@@ -1,0 +1,118 @@
+"""FedAvg with numbers worked out by hand; its two accuracies; a federation of several architectures is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedssa.config import parse_settings
+from fedssa.core.client import Client, ClientInfo, module_state
+from fedssa.core.method import Upload
+from fedssa.core.payload import Tensors, num_params
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.errors import SettingsError
+from fedssa.methods import FedAvg
+from tests.conftest import bare_net, copies, info, make_client, same_bits
+from tests.tiny import tiny
+
+TASK = Task(num_classes=2, input_shape=(2,), width=2)
+ZEROS = [[0.0, 0.0], [0.0, 0.0]]
+
+
+def client_with(bias: list[float], *, train: list[int], test: list[int], lr: float = 1.0) -> Client:
+    """All inputs are 0: it predicts the class with the larger bias."""
+    parts = [Samples(torch.zeros(len(labels), 2), torch.tensor(labels)) for labels in (train, test, test)]
+    local = LocalTraining(batch_size=4, lr=lr, momentum=0.0)
+    return make_client(net=bare_net(ZEROS, bias), data=LocalData(*parts), task=TASK, method=FedAvg(), local=local)
+
+
+def model(bias: list[float]) -> Tensors:
+    return {"header.weight": torch.zeros(2, 2), "header.bias": torch.tensor(bias)}
+
+
+# -- exchange --------------------------------------------------------------------------------------------------
+def test_mean_by_samples() -> None:
+    uploads = [
+        Upload(ClientInfo(0, (0,), num_train=30), {"w": torch.tensor([[2.0, 4.0]]), "n": torch.tensor(3)}),
+        Upload(ClientInfo(1, (1,), num_train=10), {"w": torch.tensor([[6.0, -8.0]]), "n": torch.tensor(9)}),
+    ]
+    after = FedAvg().aggregate({}, uploads, t=0)
+    assert after["w"].tolist() == [[3, 1]]  # (30 · 2 + 10 · 6) / 40, (30 · 4 - 10 · 8) / 40
+    assert after["n"].item() == 9  # a counter
+
+
+def test_the_whole_model_goes_up_and_comes_down() -> None:
+    method = FedAvg()
+    client = client_with([1.0, 2.0], train=[0], test=[0])
+    sent = method.uplink(client, {}, t=0)
+    assert same_bits(sent, module_state(client.net))
+    server = method.aggregate({}, [Upload(info(0, 0), copies(sent))], t=0)
+    down = method.downlink(server, info(1, 1), t=1)
+    other = client_with([5.0, 6.0], train=[1], test=[1])
+    method.receive(other, copies(down), t=1)
+    assert same_bits(module_state(other.net), module_state(client.net))
+    assert num_params(down) == num_params(sent) == 6  # 2 · 2 weights, 2 biases
+
+
+def test_before_anybody_uploaded_nothing_comes_and_the_client_keeps_its_model() -> None:
+    method = FedAvg()
+    assert method.downlink(method.server_init(TASK, seed=0), info(0, 0), t=0) == {}
+    client = client_with([1.0, 2.0], train=[0], test=[0])
+    method.receive(client, {}, t=0)
+    assert client.net.header.bias.tolist() == [1, 2]
+
+
+# -- two accuracies --------------------------------------------------------------------------------------------
+def test_received_is_the_accuracy_of_the_averaged_model_before_training() -> None:
+    # it starts saying 0, receives a model that says 1, and its label turns it to 0 again in one step:
+    # bias (0, 0.1), p = (0.475, 0.525), bias ← (0 + 0.525, 0.1 - 0.525)
+    client = client_with([3.0, 0.0], train=[0], test=[0, 0, 1, 0])
+    answer = client.run_round(model([0.0, 0.1]), t=1)
+    assert client.net.header.bias.tolist() == pytest.approx([0.5249792, -0.4249792], abs=1e-6)
+    assert answer.scores.test == {"head": 0.75, "received": 0.25}
+    assert answer.scores.val == {"head": 0.75, "received": 0.25}
+
+
+def test_received_in_the_first_round_is_the_start() -> None:
+    client = client_with([0.0, 0.1], train=[0], test=[0, 0, 1, 0])
+    start = client.hello(evaluate_start=True).start
+    assert start is not None
+    assert start.test == {"head": 0.25, "received": 0.25}
+    assert client.run_round({}, t=0).scores.test == {"head": 0.75, "received": 0.25}
+
+
+def test_received_follows_what_comes_round_after_round() -> None:
+    client = client_with([0.0, 0.1], train=[0], test=[0, 0, 1, 0])
+    assert client.run_round(model([9.0, 0.0]), t=0).scores.test["received"] == 0.75
+    assert client.run_round(model([0.0, 9.0]), t=1).scores.test["received"] == 0.25
+
+
+def test_received_uses_the_running_statistics_that_came() -> None:
+    norm = nn.BatchNorm1d(2, eps=0.0)
+    net = SplitModel(norm, bare_net([[1.0, 0.0], [0.0, 0.0]]).header, channels_last=False)
+    x, y = torch.tensor([[4.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 0])
+    samples = Samples(x, y)
+    method = FedAvg()
+    data = LocalData(samples, samples, samples)
+    client = make_client(net=net, data=data, task=TASK, method=method, local=LocalTraining(batch_size=2, lr=1e-9))
+    down = copies(module_state(net))
+    down["extractor.running_mean"] = torch.tensor([4.5, 0.0])  # 4 is below it (class 1), 5 above (class 0)
+    answer = client.run_round(down, t=0)
+    assert answer.scores.test["received"] == 0.5
+    assert same_bits(client.memory, down)  # training moved none of it
+    assert not same_bits(module_state(client.net), down)
+
+
+# -- one architecture ------------------------------------------------------------------------------------------
+def test_several_architectures_are_refused_with_one_line() -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(tiny(method={"name": "fedavg"}))
+    assert str(caught.value).startswith("method.name = 'fedavg': ")
+    assert "models.archs" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("archs", [["mlp-3"], ["mlp-3", "mlp-3"]])
+def test_one_architecture_is_accepted(archs: list[str]) -> None:
+    assert parse_settings(tiny(method={"name": "fedavg"}, models={"archs": archs})).method == FedAvg()

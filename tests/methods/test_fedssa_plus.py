@@ -1,0 +1,165 @@
+"""FedSSA+ is FedSSA's exchange and FedProto's, and FedProto's loss. Numbers by hand: S = 3, d = 2."""
+
+import math
+
+import pytest
+import torch
+
+from fedssa.core.client import Client
+from fedssa.core.method import Method, Upload
+from fedssa.core.payload import Tensors, num_params
+from fedssa.core.rounds import Rounds, run_rounds
+from fedssa.core.task import Task
+from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.methods import FedProto, FedSSA, FedSSAPlus
+from tests.conftest import TASK as TINY_TASK
+from tests.conftest import LiveFederation, bare_net, info, make_client, rows_of, same_bits, set_rows, tiny_net
+
+TASK = Task(num_classes=3, input_shape=(2,), width=2)
+X, Y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
+MINE = [[2.0, 4.0, 6.0], [1.0, 1.0, 1.0], [7.0, 8.0, 9.0]]
+
+
+def client_with(method: Method, rows: list[list[float]] = MINE) -> Client:
+    """Its representation is its input."""
+    samples = Samples(X, Y)
+    data = LocalData(samples, samples, samples)
+    local = LocalTraining(batch_size=2, lr=0.1)
+    client = make_client(task=TASK, net=bare_net([[0.0, 0.0]] * 3), method=method, data=data, local=local)
+    set_rows(client, rows)
+    return client
+
+
+def message(rows: dict[int, list[float]], prototypes: dict[int, list[float]]) -> Tensors:
+    return {
+        "classes": torch.tensor(list(rows)),
+        "rows": torch.tensor(list(rows.values())),
+        "prototypes": torch.tensor(list(prototypes.values())),
+    }
+
+
+# -- into the client -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("t", "expected"),
+    [
+        (0, [2.0, 1.0, 4.0]),  # 1 + 0.5 · 2, -1 + 0.5 · 4, 1 + 0.5 · 6
+        (1, [1.7071068, 0.4142136, 3.1213203]),  # μ = 0.5 · cos 45° = 0.3535534
+        (2, [1.0, -1.0, 1.0]),  # replaced
+        (9, [1.0, -1.0, 1.0]),
+    ],
+)
+def test_rows_are_fused_as_in_fedssa(t: int, expected: list[float]) -> None:
+    method = FedSSAPlus()
+    client = client_with(method)
+    method.receive(client, message({0: [1.0, -1.0, 1.0]}, {0: [5.0, 5.0]}), t)
+    assert rows_of(client)[0] == pytest.approx(expected)
+    assert rows_of(client)[1:] == MINE[1:]
+    assert client.memory["global_prototypes"][0].tolist() == [5, 5]
+    assert client.memory["global_known"].tolist() == [True, False, False]
+
+
+def test_loss_is_fedprotos() -> None:
+    method = FedSSAPlus(lam=2.0)
+    client = client_with(method, [[0.0] * 3] * 3)
+    method.receive(client, message({0: [0.0] * 3}, {0: [0.0, 0.0]}), t=0)
+    # CE of a header of zeros: ln 3; (1 + 4 + 0 + 0) / (2 samples · 2)
+    assert method.loss(client, X, Y)[0].item() == pytest.approx(math.log(3) + 2 * 1.25)
+
+
+def test_defaults() -> None:
+    assert FedSSAPlus() == FedSSAPlus(mu0=0.5, t_stable=2, lam=1.0)
+
+
+# -- up, server, down ------------------------------------------------------------------------------------------
+def test_rows_prototypes_and_counts_go_up() -> None:
+    method = FedSSAPlus()
+    sent = method.uplink(client_with(method), {}, t=0)
+    assert {name: tensor.tolist() for name, tensor in sent.items()} == {
+        "classes": [0, 1],
+        "rows": MINE[:2],
+        "prototypes": [[1, 2], [3, 4]],
+        "counts": [1, 1],
+    }
+
+
+def test_rows_are_averaged_equally_and_prototypes_by_count() -> None:
+    server = {
+        "rows": torch.tensor([[0.0] * 3, [0.0] * 3, [5.0] * 3]),
+        "prototypes": torch.tensor([[0.0] * 2, [0.0] * 2, [6.0] * 2]),
+        "known": torch.tensor([False, False, True]),
+    }
+    one = message({0: [2.0, 4.0, 6.0]}, {0: [2.0, 4.0]}) | {"counts": torch.tensor([3])}
+    other = message({0: [4.0, 0.0, 0.0]}, {0: [6.0, 0.0]}) | {"counts": torch.tensor([1])}
+    after = FedSSAPlus().aggregate(server, [Upload(info(0, 0), one), Upload(info(1, 0), other)], t=0)
+    # rows: (2 + 4) / 2, (4 + 0) / 2, (6 + 0) / 2; prototypes: (3 · 2 + 6) / 4, (3 · 4 + 0) / 4; class 2 keeps both
+    assert after["rows"].tolist() == [[3, 2, 3], [0, 0, 0], [5, 5, 5]]
+    assert after["prototypes"].tolist() == [[3, 3], [0, 0], [6, 6]]
+    assert after["known"].tolist() == [True, False, True]
+    down = FedSSAPlus().downlink(after, info(2, 0, 1), t=1)
+    assert {name: tensor.tolist() for name, tensor in down.items()} == {
+        "classes": [0],
+        "rows": [[3, 2, 3]],
+        "prototypes": [[3, 3]],
+    }
+    assert FedSSAPlus().downlink(after, info(2, 1), t=1) == {}
+
+
+# -- against FedSSA and FedProto -------------------------------------------------------------------------------
+TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]
+
+
+def played(method: Method) -> tuple[list[Tensors], list[Client]]:
+    """The server's states of 3 rounds with 3 of 4 clients, and the clients."""
+    clients = [make_client(k, train=labels, method=method) for k, labels in enumerate(TRAIN)]
+    rounds = run_rounds(method, LiveFederation(clients), TINY_TASK, Rounds(total=3, fraction=0.75), seed=0)
+    return [each.server for each in rounds], clients
+
+
+def test_without_its_loss_term_rows_are_fedssas_to_the_last_bit() -> None:
+    (plus, clients), (plain, others) = played(FedSSAPlus(lam=0.0)), played(FedSSA())
+    assert len(plus) == 4  # the start and 3 rounds
+    for mine, theirs in zip(plus, plain, strict=True):
+        assert same_bits({"rows": mine["rows"], "known": mine["known"]}, theirs)
+    for client, other in zip(clients, others, strict=True):
+        assert same_bits(dict(client.net.state_dict()), dict(other.net.state_dict()))
+
+
+def test_its_loss_term_moves_rows() -> None:
+    (plus, _), (plain, _) = played(FedSSAPlus()), played(FedSSA())
+    assert torch.equal(plus[1]["rows"], plain[1]["rows"])  # in round 0 there is no prototype yet
+    assert not torch.equal(plus[3]["rows"], plain[3]["rows"])
+
+
+def test_prototypes_are_fedprotos() -> None:
+    """In round 0 nothing has come yet: the same clients report the same prototypes."""
+    (plus, _), (proto, _) = played(FedSSAPlus()), played(FedProto())
+    assert torch.equal(plus[1]["prototypes"], proto[1]["prototypes"])
+    assert torch.equal(plus[1]["known"], proto[1]["known"])
+    client = client_with(FedSSAPlus())
+    client.run_round({}, t=0)
+    assert list(client.hello(evaluate_start=True).start.test) == ["head", "prototype"]  # type: ignore[union-attr]
+
+
+def test_prototypes_of_the_final_model_go_up() -> None:
+    method = FedSSAPlus()
+    client = make_client(train=(0, 1), method=method)
+    sent = client.run_round({}, t=0).payload
+    client.net.eval()
+    own = client.net.extractor(client.data.train.x).detach()  # one sample a class
+    torch.testing.assert_close(sent["prototypes"], own[client.data.train.y.argsort()])
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("num_classes", "num_seen", "numbers"),
+    [(10, 2, 2_002), (100, 10, 10_010)],  # seen · (501 + 500)
+)
+def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> None:
+    method = FedSSAPlus()
+    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
+    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
+    sent = method.uplink(client, {}, t=0)
+    assert num_params(sent) == numbers
+    joined = client.hello(evaluate_start=False)
+    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, sent)], t=0)
+    assert num_params(method.downlink(server, joined, t=1)) == numbers
