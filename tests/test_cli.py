@@ -144,6 +144,10 @@ def test_lists_have_a_line_each(command: Command, name: str, expected: list[str]
         (["run", "--resume", "nowhere"], "nowhere: not a run directory"),
         (["run", "tiny.toml", "--out", "tiny.toml"], "tiny.toml: exists and is not a run directory"),
         (["run", "tiny.toml", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["run", "tiny.toml", "--set", "data=digits", "--data-dir", "x"], "data = 'digits': should be a table"),
+        (["run", "tiny.toml", "--set", "data.name=npz", "--set", "data.file=~nobody-here/x"], "no such home folder"),
+        (["run", "tiny.toml", "--out", "x" * 300], "cannot be written (File name too long)"),
+        (["partition", "tiny.toml", "--figure", "/proc/x.png"], "/proc/x.png: cannot be written"),
         (["show", "nowhere"], "nowhere: not a run directory"),
         (["partition", "none.toml"], "none.toml: there is no such recipe"),
     ],
@@ -166,6 +170,31 @@ def test_divergence_exits_1_and_says_who_and_when(command: Command, here: Path) 
     assert failed.code == 1
     assert re.search(r"error: client \d diverged in round 0", failed.err)
     assert "diverged, round 0" in command("show", "bad").out
+
+
+def test_resuming_a_diverged_run_says_so_and_exits_1(command: Command, here: Path) -> None:
+    command("run", "tiny.toml", "--set", "local.lr=1e12", "--workers", "1", "--out", "bad")
+    again = command("run", "--resume", "bad")
+    assert again.code == 1
+    assert "has ended already (client" in again.err
+
+
+def test_a_terminal_that_knows_only_ascii(here: Path) -> None:
+    fedssa.run({**TINY, "rounds": {"total": 1}}, out=here / "run")
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fedssa", "show", "run"], cwd=here, env=env, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("after", [0.5, 1.2])
+def test_ctrl_c_before_the_run_has_begun_is_no_traceback(here: Path, after: float) -> None:
+    program = start_program(here, "--workers", "1", "--set", "rounds.total=2000")
+    time.sleep(after)
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode in (130, -signal.SIGINT), err  # the latter: before Python had a handler
 
 
 def test_help_needs_no_torch() -> None:

@@ -68,7 +68,7 @@ def test_a_diverged_run_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     planned = plan(tiny(local={"lr": 1e12}), ["standalone", "fedssa"], 1, tmp_path, keep_models=False)
     planned += plan(tiny(), ["lg-fedavg"], 1, tmp_path, keep_models=False)
     with one_pool(tmp_path, 1) as pool:
-        run_all(planned, pool, lambda run, record: None)
+        run_all(planned, pool, lambda *_: None)
     rows = compare_methods([summarise(RunDir.open(run.path)) for run in planned], "standalone")
     assert [row.outcome for row in rows] == ["diverged, round 0", "diverged, round 0", "finished"]
     assert rows[0].mean is None

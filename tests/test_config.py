@@ -1,5 +1,6 @@
 """Settings: what is accepted, and the one line that everything else gets."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
         ({"data": {"name": 3}}, "data.name = 3: should be a name"),
         ({"partition": {"name": "dirichlet"}}, "unknown setting partition.classes_per_client"),
         ({"run": {"target": 2.0}}, "run.target = 2.0: should be less than or equal to 1"),
+        ({"local": {"batch_size": 10**30}}, "local.batch_size = 1000000"),
+        ({"method": {"t_stable": 10**400}}, "method.t_stable = 1000000"),
+        ({"method": {"name": ["a"]}}, "method.name = ['a']: should be a name"),
+        ({"method": {"name": "fedssa.core.rounds:Rounds"}}, "method.name = 'fedssa.core.rounds:Rounds': should name a"),
+        (
+            {"partition": {"name": "fedssa.core.client:ClientInfo"}},
+            "partition.name = 'fedssa.core.client:ClientInfo': sh",
+        ),
+        (
+            {"data": {"name": "tests.tiny:tiny", "day": date(2024, 1, 1)}},
+            "a setting has a value that cannot be written",
+        ),
         ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto' or 'torch'"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import fedssa
 from fedssa.errors import DataError, RunDirError
 from fedssa.record import RunDir
-from tests.tiny import tiny
+from tests.tiny import tiny, tree
 
 ROOT = Path(__file__).parents[1]
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -99,6 +99,8 @@ def test_resume_refuses_another_version_kernel_or_data(tmp_path: Path) -> None:
     for file, key, value, message in [
         ("environment.json", "torch", "1.0", "begun with torch 1.0"),
         ("environment.json", "kernel", "other", "begun with kernel other"),
+        ("environment.json", "numpy", "1.0", "begun with numpy 1.0"),
+        ("settings.json", "class_names", [str(s) for s in range(1, 11)], "begun with other data or class names"),
         ("settings.json", "format", 0, "written in format 0"),
         ("settings.json", "data_digest", "abc", "begun with other data"),
     ]:
@@ -108,6 +110,42 @@ def test_resume_refuses_another_version_kernel_or_data(tmp_path: Path) -> None:
         (changed / file).write_text(json.dumps(content | {key: value}))
         with pytest.raises((RunDirError, DataError), match=message):
             fedssa.resume(changed)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 10_000_000])
+def test_records_that_are_shorter_than_committed_are_refused(tmp_path: Path, cut: int) -> None:
+    out = _stopped(tmp_path)
+    content = (out / "rounds.jsonl").read_bytes()
+    (out / "rounds.jsonl").write_bytes(content[:-cut])
+    before = tree(out / "store")
+    with pytest.raises(RunDirError, match="shorter than when its last round was committed"):
+        fedssa.resume(out)
+    assert tree(out / "store") == before  # nothing is lost: put the records back, and it goes on
+    (out / "rounds.jsonl").write_bytes(content)
+    assert fedssa.resume(out).records == fedssa.run(tiny(), out=tmp_path / "whole").records
+
+
+@pytest.mark.parametrize(
+    "name", ["rounds.jsonl", "store/index.safetensors", "store/group-0.slots", "store/group-0.json"]
+)
+def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
+    out = _stopped(tmp_path)
+    (out / name).unlink()
+    with pytest.raises(RunDirError, match=Path(name).name):
+        fedssa.resume(out)
+
+
+def test_timings_are_not_worth_dying_for(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    (out / "timings.jsonl").write_text("rubbish\n")
+    assert fedssa.resume(out).records[-1].t == 2
+
+
+def test_a_store_left_by_a_kill_at_the_very_end_is_removed(tmp_path: Path) -> None:
+    result = fedssa.run(tiny(), out=tmp_path / "run")
+    (result.path / "store").mkdir()
+    fedssa.resume(result.path)
+    assert not (result.path / "store").exists()
 
 
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:

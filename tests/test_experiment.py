@@ -3,6 +3,11 @@
 import json
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from typing_extensions import override
 
 import fedssa
 from fedssa.config import parse_settings
+from fedssa.core.client import Client
 from fedssa.errors import ClientError, DataError, Diverged, FedSSAWarning, ModelError, RunDirError
 from fedssa.experiment import start
 from fedssa.record import RunDir
@@ -148,13 +154,110 @@ def test_a_factory_without_a_fixed_structure_is_refused(tmp_path: Path) -> None:
         fedssa.run(tiny(models={"archs": [f"{HERE}:moody_model"]}), out=tmp_path / "run")
 
 
+def batch_norm_model(task: fedssa.Task) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(1024, 8), nn.BatchNorm1d(8), nn.Linear(8, task.num_classes))
+
+
+def orthogonal_model(task: fedssa.Task) -> nn.Module:
+    """An initialiser whose last bits depend on the number of threads."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, task.num_classes))
+    nn.init.orthogonal_(module[1].weight)  # type: ignore[arg-type]
+    return module
+
+
+def split_model_that_views(task: fedssa.Task) -> nn.Module:
+    class Views(nn.Module):
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(len(x), -1)
+
+    return fedssa.SplitModel(nn.Sequential(nn.Conv2d(1, 2, 17), Views(), nn.Linear(512, 16)), nn.Linear(16, 10))
+
+
+def split_model_that_does_not_fit(task: fedssa.Task) -> nn.Module:
+    return fedssa.SplitModel(nn.Sequential(nn.Flatten(), nn.Linear(7, 16)), nn.Linear(16, 10))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace(fedssa.Method):
+    """Sends the server's own tensors, transposed, and a client that works on what it got in place."""
+
+    @override
+    def server_init(self, task: fedssa.Task, seed: int) -> dict[str, torch.Tensor]:
+        return {"a": torch.ones(2, 3).T}
+
+    @override
+    def downlink(self, server: dict[str, torch.Tensor], to: object, t: int) -> dict[str, torch.Tensor]:
+        return {"a": server["a"].T}
+
+    @override
+    def receive(self, client: Client, down: dict[str, torch.Tensor], t: int) -> None:
+        down["a"] += 1
+        with torch.no_grad():
+            client.net.header.bias += down["a"].sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateMemory(fedssa.Method):
+    @override
+    def uplink(self, client: Client, stats: object, t: int) -> dict[str, torch.Tensor]:
+        client.memory["late"] = torch.zeros(1)
+        return {}
+
+
+def test_threads_do_not_matter_for_an_initialiser(tmp_path: Path) -> None:
+    settings = tiny(models={"archs": [f"{HERE}:orthogonal_model"]}, rounds={"total": 1})
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        serial = fedssa.run(settings, out=tmp_path / "serial")
+    finally:
+        torch.set_num_threads(before)
+    assert fedssa.run(settings, out=tmp_path / "pool", workers=2).records == serial.records
+
+
+def test_a_client_cannot_change_the_server_or_another_client(tmp_path: Path) -> None:
+    settings = tiny(method={"name": f"{HERE}:InPlace"}, rounds={"total": 2})
+    serial = fedssa.run(settings, out=tmp_path / "serial")
+    assert len({record.server_digest for record in serial.records}) == 1
+    assert fedssa.run(settings, out=tmp_path / "pool", workers=2).records == serial.records
+
+
+def test_a_split_model_that_uses_view_takes_part(tmp_path: Path) -> None:
+    settings = tiny(models={"archs": [f"{HERE}:split_model_that_views"]}, rounds={"total": 1})
+    assert fedssa.run(settings, out=tmp_path / "run").accuracy > 0
+
+
+def test_out_has_a_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fedssa.run(tiny(rounds={"total": 1})).path == Path("runs/run-fedssa-s7")
+
+
+def test_loading_a_model_leaves_the_global_generator_alone(finished: fedssa.RunResult) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    fedssa.load_client(finished.path, 1)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_modules_beside_a_script_are_found_by_workers(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "nets.py").write_text("from fedssa.models import MODELS\nmine = MODELS['mlp-2']\n")
+    settings = tiny(models={"archs": ["nets:mine"]}, rounds={"total": 1})
+    code = f"import fedssa\nprint(fedssa.run({settings!r}, out='run', workers=2).accuracy)\n"
+    (tmp_path / "scripts" / "go.py").write_text(code)
+    done = subprocess.run([sys.executable, "scripts/go.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # -- trouble ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_divergence_is_an_outcome_and_keeps_the_last_round(tmp_path: Path, workers: int) -> None:
     settings = tiny(local={"lr": 1e12}, rounds={"total": 5, "fraction": 0.5})
-    with pytest.raises(Diverged, match=r"client \d diverged in round 0: .* header's rows: "):
+    with pytest.raises(Diverged, match=r"client \d diverged in round 0: .* header's rows before: 0\."):
         fedssa.run(settings, out=tmp_path / "run", workers=workers)
     run_dir = RunDir.open(tmp_path / "run")
     outcome = run_dir.outcome()
@@ -182,6 +285,12 @@ def test_a_header_that_grows_is_warned_of(tmp_path: Path) -> None:
         ({"models": {"archs": ["mlp-1", f"{HERE}:own_data"]}}, ModelError, "own_data: cannot be built for Task"),
         ({"models": {"archs": ["builtins:str"]}}, ModelError, "builtins:str: returned a str; it should"),
         ({"models": {"archs": [f"{HERE}:nothing"]}}, ValueError, "cannot be imported"),
+        ({"models": {"archs": [f"{HERE}:split_model_that_does_not_fit"]}}, ModelError, "does not run on an input of"),
+        (
+            {"models": {"archs": [f"{HERE}:batch_norm_model"]}, "local": {"batch_size": 1}},
+            ModelError,
+            "batch_norm_model: cannot train on a batch of one, which the last of client 0",
+        ),
         ({"data": {"name": "npz", "file": "no/such.npz"}}, DataError, "no/such.npz"),
     ],
 )
@@ -229,6 +338,47 @@ def _resume_message(path: str) -> str:
     except RunDirError as error:
         return str(error)
     return "not refused"
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_is_refused(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(ValueError, match=r"workers = -?\d: should be at least 1"):
+        fedssa.run(tiny(), out=tmp_path / "run", workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_must_be_there_from_the_start(tmp_path: Path, workers: int) -> None:
+    settings = tiny(method={"name": f"{HERE}:LateMemory"}, rounds={"fraction": 1.0})
+    with pytest.raises(ModelError, match="in client_init"):
+        fedssa.run(settings, out=tmp_path / "run", workers=workers)
+
+
+def test_data_that_are_gone_are_told_by_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSSA_CACHE", str(tmp_path / "cache"))
+    begun = start(parse_settings(tiny()), tmp_path / "run")
+    shutil.rmtree(tmp_path / "cache")
+    with closing(begun), pytest.raises(DataError, match="holds no prepared data set"):
+        list(begun.rounds(workers=2))
+
+
+def test_a_diverged_run_is_not_a_result(tmp_path: Path) -> None:
+    with pytest.raises(Diverged):
+        fedssa.run(tiny(local={"lr": 1e12}), out=tmp_path / "run")
+    with pytest.raises(RunDirError, match="diverged in round 0"):
+        fedssa.resume(tmp_path / "run")
+    with pytest.raises(RunDirError, match="has no models"):
+        fedssa.load_client(tmp_path / "run", 0)
+
+
+def test_models_that_are_damaged_or_gone(tmp_path: Path) -> None:
+    result = fedssa.run(tiny(rounds={"total": 1}), out=tmp_path / "run")
+    file = result.path / "models" / "client-00001.safetensors"
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(RunDirError, match=r"client-00001\.safetensors: cannot be read"):
+        fedssa.load_client(result.path, 1)
+    file.unlink()
+    with pytest.raises(RunDirError, match="is not there any more"):
+        fedssa.load_client(result.path, 1)
 
 
 def test_a_record_that_was_damaged_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The command line. Heavy imports stand inside functions: `fedssa --help` must not wait for torch."""
 
-import os
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedssa.errors import ClientError, Diverged, FedSSAError, FedSSAWarning, SettingsError
+from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning, SettingsError
 
 if TYPE_CHECKING:
     from fedssa.compare import Planned
@@ -46,11 +47,20 @@ Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (
 def main() -> None:
     """One line for a user's mistake, a traceback for ours."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets question marks
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except FedSSAError as error:
         err.print(f"[bold red]error:[/] {_plain(str(error))}")
-        sys.exit(1 if isinstance(error, (Diverged, ClientError)) else 2)
+        sys.exit(1 if isinstance(error, (Diverged, ClientError, AnswerError)) else 2)
+    except (KeyboardInterrupt, click.Abort):
+        err.print("interrupted")
+        sys.exit(130)
 
 
 @app.callback(invoke_without_command=True)
@@ -73,28 +83,29 @@ def run_command(
     data_dir: DataDir = None,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
-    from fedssa.experiment import reopen, start
-    from fedssa.record import RunDir
+    from fedssa.environment import usable_cores
+    from fedssa.experiment import Run, default_out, reopen, start
 
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
             raise SettingsError(
                 "--resume takes everything from the run directory; leave out the recipe and its options"
             )
-        if outcome := RunDir.open(resume).outcome():
-            err.print(f"{resume}: this run has ended already ({outcome.message or outcome.kind})")
-            return _show_run(resume)
         begun = reopen(resume)
+        if not isinstance(begun, Run):
+            err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
+            _show_run(resume)
+            raise typer.Exit(1 if begun.kind == "diverged" else 0)
     elif recipe is None:
         raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
     else:
         settings = _settings(recipe, assignments, method, data_dir)
-        begun = start(settings, out_dir or _default_out(recipe, settings))
+        begun = start(settings, out_dir or default_out(settings, recipe.stem))
     try:
-        _drive(begun, workers or _num_cores())
+        _drive(begun, workers or usable_cores())
     finally:
         begun.close()
-    return _show_run(begun.dir.path)
+    _show_run(begun.dir.path)
 
 
 @app.command()
@@ -113,6 +124,7 @@ def compare(
 ) -> None:
     """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
     from fedssa.compare import one_pool, plan, run_all
+    from fedssa.environment import usable_cores
     from fedssa.record import RunDir
     from fedssa.report.comparison import compare_methods
     from fedssa.report.figures import draw_comparison
@@ -126,7 +138,7 @@ def compare(
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
     try:
         left = sum(run.rounds_left() for run in planned)
-        with one_pool(out_dir, workers or _num_cores()) as pool, _overall_progress(left) as heard:
+        with one_pool(out_dir, workers or usable_cores()) as pool, _overall_progress(left) as heard:
             run_all(planned, pool, heard)
     except KeyboardInterrupt:
         err.print("stopped; the same command continues")
@@ -183,11 +195,14 @@ def partition(
     counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in clients.splits])
     sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in clients.splits])
     archs = [settings.models.archs[group] for group in clients.groups]
+    figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
+    try:
+        draw_partition(counts, names, figure)
+    except OSError as error:
+        raise SettingsError(f"{figure}: cannot be written ({error.strerror}); choose another --figure") from error
     out.print(partition_table(counts, sizes, archs, names, show_all=everyone))
     if nobody := [names[s] for s in np.flatnonzero(counts.sum(axis=0) == 0)]:
         out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}")
-    figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
-    draw_partition(counts, names, figure)
     out.print(f"picture: {figure}", soft_wrap=True)
 
 
@@ -241,14 +256,9 @@ def _recipe_table(
         table["method"] = {"name": method}
     for assignment in assignments or []:
         table = override(table, assignment)
-    if data_dir:
+    if data_dir and isinstance(table.get("data", {}), dict):
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
     return table
-
-
-def _default_out(recipe: Path, settings: "Settings") -> Path:
-    method = settings.table["method"]["name"].rpartition(":")[2]
-    return Path("runs") / f"{recipe.stem}-{method}-s{settings.seed}"
 
 
 def _drive(begun: "Run", workers: int) -> None:
@@ -340,10 +350,6 @@ def _first_line(cls: type) -> str:
 def _plain(text: str) -> str:
     """One line, and no part of it taken for markup."""
     return " ".join(text.split()).replace("[", r"\[")
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

@@ -11,7 +11,7 @@ from fedssa.errors import Diverged, RunDirError, SettingsError
 from fedssa.experiment import Run, reopen, start
 from fedssa.lock import RunLock
 from fedssa.methods import METHODS
-from fedssa.record import RoundRecord, RunDir
+from fedssa.record import Outcome, RoundRecord, RunDir
 from fedssa.simulate.pool import Pool
 
 CONTROL = "standalone-scaled"  # every comparison carries it
@@ -35,11 +35,9 @@ class Planned:
         done = len([record for record in run_dir.records() if record.t >= 0])
         return 0 if run_dir.outcome() else self.settings.rounds.total - done
 
-    def begin(self) -> Run | None:
-        """Start it or take it up again; None if it has ended."""
-        if not self.path.exists():
-            return start(self.settings, self.path)
-        return None if self._open().outcome() else reopen(self.path)
+    def begin(self) -> Run | Outcome:
+        """Start it or take it up again; how it ended, if it has."""
+        return reopen(self._open().path) if self.path.exists() else start(self.settings, self.path)
 
     def _open(self) -> RunDir:
         run_dir = RunDir.open(self.path)
@@ -94,7 +92,7 @@ def run_all(planned: Sequence[Planned], pool: Pool | None, heard: Callable[[Plan
     """A run that diverges is a result, not the end."""
     for plan_of_run in planned:
         begun = plan_of_run.begin()
-        if begun is None:
+        if isinstance(begun, Outcome):
             continue
         with closing(begun):
             try:

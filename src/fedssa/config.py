@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedssa.core.method import Method
 from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining
-from fedssa.data import DATASETS, FromFunction, Source
+from fedssa.data import DATASETS, FromFunction, Source, expand
 from fedssa.errors import SettingsError
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
@@ -132,7 +132,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
         given[section].setdefault("name", name)
     parts = {
         "data": _data(given["data"]),
-        "partition": _named("partition", given["partition"], PARTITIONS),
+        "partition": _named("partition", "deal", given["partition"], PARTITIONS),
         "models": _build("models", Models, given["models"]),
         "local": _build("local", LocalTraining, given["local"]),
         "rounds": _build("rounds", Rounds, given["rounds"]),
@@ -140,7 +140,11 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
         "run": _build("run", RunOptions, given["run"]),
     }
     resolved = {"seed": seed} | {name: _table_of(part, given[name]) for name, part in parts.items()}
-    settings = Settings(seed=seed, table=json.loads(json.dumps(resolved)), **parts)
+    try:
+        plain = json.loads(json.dumps(resolved))
+    except TypeError as error:
+        raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
+    settings = Settings(seed=seed, table=plain, **parts)
     assert settings.factories  # every architecture exists
     assert settings.shared
     if settings.method.needs_same_models and len(set(settings.models.archs)) > 1:
@@ -159,18 +163,18 @@ def _table_of(part: Any, given: Table) -> Table:
 
 def _data(table: Table) -> Any:
     name, options = table["name"], _without_name(table)
-    for key in ("dir", "file"):  # a run is resumed from anywhere
-        if isinstance(options.get(key), str):
-            options[key] = str(Path(options[key]).expanduser().absolute())
     chosen: Any = _look_up("data.name", name, DATASETS)
+    for key in ("dir", "file") if name in DATASETS else ():  # a run is resumed from anywhere
+        if isinstance(options.get(key), str):
+            options[key] = str(expand(options[key]))
     if is_dataclass(chosen):
         return _build("data", chosen, options)
     return FromFunction(function=name, kwargs=options)
 
 
 def _method(table: Table) -> Any:
-    if table["name"] not in PRESETS:
-        return _named("method", table, METHODS, PRESETS)
+    if not isinstance(table["name"], str) or table["name"] not in PRESETS:
+        return _named("method", "aggregate", table, METHODS, PRESETS)
     cls, fixed = PRESETS[table["name"]]
     options = _without_name(table)
     for key in options.keys() & fixed.keys():
@@ -179,10 +183,12 @@ def _method(table: Table) -> Any:
     return _build("method", cls, options | fixed)
 
 
-def _named(section: str, table: Table, registry: Mapping[str, Any], presets: Mapping[str, Any] | None = None) -> Any:
+def _named(
+    section: str, must_have: str, table: Table, registry: Mapping[str, Any], presets: Mapping[str, Any] | None = None
+) -> Any:
     cls = _look_up(f"{section}.name", table["name"], registry, presets)
-    if not is_dataclass(cls):
-        raise SettingsError(f"{section}.name = {table['name']!r}: should name a dataclass whose fields are its options")
+    if not (isinstance(cls, type) and is_dataclass(cls) and hasattr(cls, must_have)):
+        raise SettingsError(f"{section}.name = {table['name']!r}: should name a dataclass that can `{must_have}`")
     return _build(section, cls, _without_name(table))
 
 

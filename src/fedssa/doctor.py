@@ -15,7 +15,7 @@ from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples, train
 from fedssa.data import DATASETS, cache_folder
-from fedssa.environment import describe
+from fedssa.environment import describe, usable_cores
 from fedssa.errors import DataError
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
@@ -26,12 +26,11 @@ EXTRAS = {"data": ("pillow", "pyarrow"), "report": ("matplotlib",)}
 def examine() -> Iterator[tuple[str, str]]:
     now = describe("auto")
     yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
-    yield "machine", f"{now['cpu']}, {len(os.sched_getaffinity(0))} of {now['cores']} cores usable, {_memory()}"
+    yield "machine", f"{now['cpu']}, {usable_cores()} of {now['cores']} cores usable, {_memory()}"
     yield "kernel", now["kernel"]
     for extra, packages in EXTRAS.items():
         yield f"extra {extra}", _extra(extra, packages)
-    free = shutil.disk_usage(_existing(cache_folder())).free / 1e9
-    yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {free:.0f} GB free"
+    yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {_room(cache_folder())}"
     yield "data", f"{os.environ.get('FEDSSA_DATA') or 'not set'} (FEDSSA_DATA)"
     for name in ("cifar10", "cifar100"):
         yield name, _found(name)
@@ -57,8 +56,14 @@ def _found(name: str) -> str:
     return f"found at {files[0].parent}"
 
 
-def _existing(path: Path) -> Path:
-    return next(p for p in (path, *path.parents) if p.exists())
+def _room(folder: Path) -> str:
+    try:
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            return "which cannot be written: set FEDSSA_CACHE to a folder that can"
+        return f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free"
+    except OSError as error:
+        return f"which cannot be used ({error.strerror}): set FEDSSA_CACHE to another folder"
 
 
 def _memory() -> str:

@@ -2,14 +2,15 @@
 
 import os
 import platform
+import warnings
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedssa.errors import RunDirError
+from fedssa.errors import FedSSAWarning, RunDirError
 
-BITS_DEPEND_ON = ("fedssa", "torch", "kernel")
+BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel")
 
 
 def describe(kernel: str) -> dict[str, Any]:
@@ -40,6 +41,14 @@ def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:
                 f"{path}: begun with {key} {then.get(key)}, this is {now[key]}; "
                 f"resume it there, or start anew with another --out"
             )
+    if then.get("cpu") != now["cpu"]:
+        warnings.warn(
+            f"{path}: begun on another processor ({then.get('cpu')}); bits may differ", FedSSAWarning, stacklevel=3
+        )
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:

@@ -49,7 +49,7 @@ class Diverged(FedSSAError):
     def __init__(self, client: int, t: int, header_norm: float) -> None:
         super().__init__(
             f"client {client} diverged in round {t}: loss or weights are not finite "
-            f"(mean norm of its header's rows: {header_norm:.3g}); try a smaller local.lr"
+            f"(mean norm of its header's rows before: {header_norm:.3g}); try a smaller local.lr"
         )
         self.client, self.t, self.header_norm = client, t, header_norm
 

@@ -1,30 +1,31 @@
 """The composition root: settings → clients, method, federation → records on disk; stop, resume, finish."""
 
-import errno
 import os
 import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from fedssa.config import Settings, load_settings, parse_settings
 from fedssa.core.client import copy_in, module_state
 from fedssa.core.payload import Tensors, own
 from fedssa.core.rounds import Federation, run_rounds
+from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.training import LocalData
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
-from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError
+from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
 from fedssa.lock import InterruptLater, RunLock
 from fedssa.population import SimulatedClients, build_net, task_of
-from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores
+from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
 from fedssa.simulate.store import NO_SLOT, ClientStore, Slots
@@ -51,37 +52,50 @@ class RunResult:
         return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
 
 
-def run(settings: "Settings | Mapping[str, Any] | Path | str", *, out: Path | str, workers: int = 1) -> RunResult:
-    """Run a recipe (a file, or a table of the same shape) into the new directory `out`."""
-    with closing(start(load_settings(settings), Path(out))) as begun:
-        for _ in begun.rounds(workers=workers):
-            pass
-        return RunResult(begun.dir.path, tuple(begun.records))
+def run(
+    settings: "Settings | Mapping[str, Any] | Path | str", *, out: Path | str | None = None, workers: int = 1
+) -> RunResult:
+    """Run a recipe (a file, or a table of the same shape) into a new directory; by default below `runs`."""
+    name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
+    loaded = load_settings(settings)
+    return _to_the_end(start(loaded, Path(out or default_out(loaded, name))), workers)
 
 
 def resume(path: Path | str, *, workers: int = 1) -> RunResult:
     """Finish a run that was stopped; of one that has ended, the result."""
-    ended = RunDir.open(Path(path))
-    if ended.outcome() is not None:
-        return RunResult(ended.path, tuple(ended.records()))
-    with closing(reopen(Path(path))) as begun:
+    begun = reopen(Path(path))
+    if isinstance(begun, Run):
+        return _to_the_end(begun, workers)
+    if begun.kind == "diverged":
+        raise RunDirError(f"{path}: {begun.message}")
+    return RunResult(Path(path), tuple(RunDir.open(Path(path)).records()))
+
+
+def _to_the_end(begun: "Run", workers: int) -> RunResult:
+    with closing(begun):
         for _ in begun.rounds(workers=workers):
             pass
         return RunResult(begun.dir.path, tuple(begun.records))
 
 
+def default_out(settings: Settings, name: str) -> Path:
+    method = settings.table["method"]["name"].rpartition(":")[2]
+    return Path("runs") / f"{name}-{method}-s{settings.seed}"
+
+
 def start(settings: Settings, out: Path) -> "Run":
     """Make the run directory: it appears by rename, complete with its settings, or not at all."""
-    if out.exists():
-        raise RunDirError(_already_there(out, settings))
+    with writing(out, begun=False):
+        if out.exists():
+            raise RunDirError(_already_there(out, settings))
     clients = SimulatedClients(settings, prepare(settings.data))
     clients.check_models()
     dataset = clients.dataset
     staging = out.with_name(f".{out.name}.{os.getpid()}")
-    with _named_trouble(out):
+    with writing(out, begun=False):
         try:
             staged = RunDir(staging, settings.table, dataset.digest, dataset.class_names, dataset.input_shape)
-            fill_run_dir(staged, describe(settings.run.kernel))
+            fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
             ClientStore.create(staging / "store", len(clients.infos))
             lock = RunLock(staging)
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
@@ -91,22 +105,28 @@ def start(settings: Settings, out: Path) -> "Run":
     return Run(RunDir.open(out), clients, lock)
 
 
-def reopen(path: Path) -> "Run":
-    """Take up a run where its last committed round left it."""
+def reopen(path: Path) -> "Run | Outcome":
+    """Take up a run where its last committed round left it; of one that has ended, how it ended."""
     run_dir = RunDir.open(path)
-    settings = parse_settings(run_dir.settings)
-    refuse_other(path, run_dir.environment(), settings.run.kernel)
-    with _named_trouble(path):
+    with writing(path):
         lock = RunLock(path)
     try:
+        if outcome := run_dir.outcome():
+            if outcome.kind == "finished":
+                shutil.rmtree(run_dir.store, ignore_errors=True)  # it may have been killed right before this
+            lock.close()
+            return outcome
+        settings = parse_settings(run_dir.settings)
+        refuse_other(path, run_dir.environment(), settings.run.kernel)
         dataset = prepare(settings.data)
-        if dataset.digest != run_dir.data_digest:
-            raise DataError(
-                f"{path}: begun with other data (digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]})"
-            )
+        theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
+        if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
+            then, now = run_dir.data_digest[:12], dataset.digest[:12]
+            raise DataError(f"{path}: begun with other data or class names (digest {then}, now {now})")
         return Run(run_dir, SimulatedClients(settings, dataset), lock)
     except BaseException:
-        lock.close()
+        with suppress(OSError):
+            lock.close()
         raise
 
 
@@ -118,8 +138,11 @@ class Run:
         self._clients, self._lock = clients, lock
         self._store = ClientStore(run_dir.store, clients.groups)
         committed = self._store.committed
-        run_dir.roll_back(committed.record_bytes, committed.next_round)
+        with writing(run_dir.path):
+            run_dir.roll_back(committed.record_bytes, committed.next_round)
         self.records = run_dir.records()
+        if len(self.records) != committed.next_round + 1:
+            raise RunDirError(f"{run_dir.rounds_file}: does not fit the last commit; restore it from a copy")
         self._warned_of_growth = False
 
     def close(self) -> None:
@@ -131,10 +154,12 @@ class Run:
         With one worker in this process; with more on a pool of its own, or on the one given.
         """
         settings = self.settings
+        if workers < 1:
+            raise SettingsError(f"workers = {workers}: should be at least 1")
         for warning in (*settings.method.warnings(settings.rounds.total), *self._clients.warnings()):
             warnings.warn(warning, FedSSAWarning, stacklevel=2)
         try:
-            with ExitStack() as stack, _named_trouble(self.dir.path):
+            with ExitStack() as stack:
                 interrupt = stack.enter_context(InterruptLater())
                 federation = self._federation(workers, pool, stack)
                 began = time.perf_counter()
@@ -160,15 +185,18 @@ class Run:
     def _federation(self, workers: int, pool: Pool | None, stack: ExitStack) -> Federation:
         if workers == 1 and pool is None:
             return SerialFederation(self._clients, self._store)
-        pool = pool or stack.enter_context(Pool(workers, keep_open=[self._lock.descriptor]))
+        if pool is None:
+            num_workers = min(workers, len(self._clients.infos))
+            pool = stack.enter_context(Pool(num_workers, keep_open=[self._lock.descriptor]))
         data = self._clients.dataset.folder
         pool.open({"settings": self.settings.table, "data": str(data), "store": str(self.dir.store)})
         return PoolFederation(self._clients, self._store, pool)
 
     def _commit(self, record: RoundRecord, server: Tensors, seconds: float) -> None:
-        length = self.dir.append(record)
-        self._store.commit(record.t + 1, length, server)
-        self.dir.append_timing({"t": record.t, "seconds": round(seconds, 4)})
+        with writing(self.dir.path):
+            length = self.dir.append(record)
+            self._store.commit(record.t + 1, length, server)
+            self.dir.append_timing({"t": record.t, "seconds": round(seconds, 4)})
         self.records.append(record)
         self._warn_of_growth(record)
 
@@ -187,9 +215,10 @@ class Run:
 
     def _finish(self) -> None:
         """Models first, then the word that the run has ended, then the store may go. Each step can be repeated."""
-        if self.settings.run.keep_models:
-            self._write_models()
-        self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
+        with writing(self.dir.path):
+            if self.settings.run.keep_models:
+                self._write_models()
+            self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
         shutil.rmtree(self.dir.store, ignore_errors=True)
 
     def _write_models(self) -> None:
@@ -203,7 +232,7 @@ class Run:
             group = self._clients.groups[client]
             state = slots.read(group, slot, client) if trained else self._clients.client(client).state()
             net = {name.removeprefix("net."): own(t) for name, t in state.items() if name.startswith("net.")}
-            save_file(net, staging / self.dir.model_file(client).name, metadata={"client": str(client)})
+            (staging / self.dir.model_file(client).name).write_bytes(save(net, metadata={"client": str(client)}))
         os.rename(staging, final)  # noqa: PTH104
 
 
@@ -214,8 +243,13 @@ def load_client(run_dir: Path | str, client: int) -> SplitModel:
     file = directory.model_file(client)
     if not file.exists():
         raise RunDirError(_why_no_model(directory, settings, client))
-    net = build_net(settings, client, task_of(settings, len(directory.class_names), directory.input_shape))
-    copy_in(load_file(file), module_state(net))
+    task = task_of(settings, len(directory.class_names), directory.input_shape)
+    with seeded(settings.seed, "start", client=client):
+        net = build_net(settings, client, task)
+    try:
+        copy_in(load(file.read_bytes()), module_state(net))
+    except (OSError, SafetensorError) as error:
+        raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
     return net.eval()
 
 
@@ -228,9 +262,14 @@ def load_client_data(run_dir: Path | str, client: int) -> LocalData:
 def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str:
     if client not in range(settings.partition.clients):
         return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
+    outcome = directory.outcome()
+    if outcome is None:
+        return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
+    if outcome.kind == "diverged":
+        return f"{directory.path}: has no models ({outcome.message})"
     if not settings.run.keep_models:
         return f"{directory.path}: its models were not kept (run.keep_models = false)"
-    return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
+    return f"{directory.model_file(client)}: is not there any more; run it again"
 
 
 def _already_there(out: Path, settings: Settings) -> str:
@@ -241,14 +280,3 @@ def _already_there(out: Path, settings: Settings) -> str:
     if same:
         return f"{out}: holds this run already; to continue or see it: fedssa run --resume {out}"
     return f"{out}: holds a run of other settings; choose another --out"
-
-
-@contextmanager
-def _named_trouble(path: Path) -> Iterator[None]:
-    """Trouble with the disk is told as trouble with this directory, and what to do about it."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = f"free some space, then: fedssa run --resume {path}" if full else "choose another --out"
-        raise RunDirError(f"{path}: cannot be written ({error.strerror}); {advice}") from error

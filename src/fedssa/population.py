@@ -15,12 +15,12 @@ from fedssa.config import Settings, parse_settings
 from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo, seen_classes
 from fedssa.core.method import Method
-from fedssa.core.seeds import numpy_rng, seeded
+from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, Samples
+from fedssa.core.training import LocalData, Samples, as_input
 from fedssa.data import Dataset
-from fedssa.errors import ModelError
+from fedssa.errors import ClientError, FedSSAError, ModelError
 from fedssa.models import build
 from fedssa.partition import split_by_class
 
@@ -52,18 +52,19 @@ class SimulatedClients:
 
     def client(self, client: int) -> Client:
         settings = self.settings
-        net, data = self.net(client), self.data(client)
-        return Client(
-            client,
-            net,
-            data,
-            self.task,
-            settings.method,
-            settings.local,
-            settings.seed,
-            self._augment,
-            self._flops.of_round,
-        )
+        with one_thread():  # an initialiser's last bits may depend on the threads
+            net, data = self.net(client), self.data(client)
+            return Client(
+                client,
+                net,
+                data,
+                self.task,
+                settings.method,
+                settings.local,
+                settings.seed,
+                self._augment,
+                self._flops.of_round,
+            )
 
     def net(self, client: int) -> SplitModel:
         with seeded(self.settings.seed, "start", client=client):
@@ -75,10 +76,34 @@ class SimulatedClients:
 
     def check_models(self) -> None:
         """Build one client of each architecture: what does not fit is refused before a run starts."""
-        for group in sorted(set(self.groups)):
-            tensors = [t for t in self.client(group).state().values() if t.numel()]
+        for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
+            try:
+                client = self.client(group)
+            except FedSSAError:
+                raise
+            except Exception as error:  # a user's method may raise anything
+                raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
+            tensors = [t for t in client.state().values() if t.numel()]
             if len({t.data_ptr() for t in tensors}) < len(tensors):
-                raise ModelError(f"{self.settings.models.archs[group]}: two of its tensors share memory; untie them")
+                raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+            self._check_smallest_batch(group, arch)
+
+    def _check_smallest_batch(self, group: int, arch: str) -> None:
+        """The last batch of an epoch may be of one sample, which batch normalisation cannot train on."""
+        size = self.settings.local.batch_size
+        sizes = [info.num_train % size or size for info in self.infos if self.groups[info.id] == group]
+        if min(sizes) > 1:
+            return
+        net, samples = self.net(group), self.data(group).train
+        try:
+            with torch.no_grad(), seeded(0, "training"):
+                net.train()(as_input(samples.x[:1], channels_last=net.channels_last))
+        except Exception as error:  # a user's model may raise anything
+            client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
+            raise ModelError(
+                f"{arch}: cannot train on a batch of one, which the last of client {client} is "
+                f"({self.infos[client].num_train} samples in batches of {size}); change local.batch_size"
+            ) from error
 
     def warnings(self) -> Iterator[str]:
         """What a user should know about this federation before it runs."""

@@ -13,9 +13,11 @@ A run directory holds
 Nothing here imports torch, so that reports start fast.
 """
 
+import errno
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -143,8 +145,11 @@ class RunDir:
                 f"{path}: written in format {head.get('format')}, this version reads {FORMAT}; "
                 "use the version named in its environment.json"
             )
-        about_data = (head["data_digest"], tuple(head["class_names"]), tuple(head["input_shape"]))
-        return cls(path, head["settings"], *about_data)
+        try:
+            about_data = (head["data_digest"], tuple(head["class_names"]), tuple(head["input_shape"]))
+            return cls(path, head["settings"], *about_data)
+        except (KeyError, TypeError) as error:
+            raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 
     def environment(self) -> dict[str, Any]:
         return _read_json(self.path / "environment.json")
@@ -152,7 +157,10 @@ class RunDir:
     def outcome(self) -> Outcome | None:
         if not (self.path / "outcome.json").exists():
             return None
-        return Outcome(**_read_json(self.path / "outcome.json"))
+        try:
+            return Outcome(**_read_json(self.path / "outcome.json"))
+        except TypeError as error:
+            raise RunDirError(f"{self.path / 'outcome.json'}: damaged ({error})") from error
 
     def records(self) -> list[RoundRecord]:
         """All whole lines; the last one may still be on its way when the run is going."""
@@ -162,7 +170,12 @@ class RunDir:
             raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
 
     def timings(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in _whole_lines(self.timings_file)]
+        """Those that can be read: nothing depends on them."""
+        try:
+            timings = [json.loads(line) for line in _whole_lines(self.timings_file)]
+        except (OSError, ValueError):
+            return []
+        return [timing for timing in timings if isinstance(timing, dict) and {"t", "seconds"} <= timing.keys()]
 
     # -- writing -------------------------------------------------------------------------------------------
     def append(self, record: RoundRecord) -> int:
@@ -174,6 +187,10 @@ class RunDir:
 
     def roll_back(self, record_bytes: int, next_round: int) -> None:
         """Forget what was written after the last commit."""
+        if not self.rounds_file.exists() or self.rounds_file.stat().st_size < record_bytes:
+            raise RunDirError(
+                f"{self.rounds_file}: shorter than when its last round was committed; restore it from a copy"
+            )
         os.truncate(self.rounds_file, record_bytes)
         kept = [timing for timing in self.timings() if timing["t"] < next_round]
         write_atomically(self.timings_file, "".join(json.dumps(t) + "\n" for t in kept).encode())
@@ -196,6 +213,18 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
     (run_dir.path / "environment.json").write_bytes(_dump_json(environment))
     run_dir.rounds_file.touch()
     run_dir.timings_file.touch()
+
+
+@contextmanager
+def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
+    """Around what writes to a run directory: trouble with the disk is told as such, with what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if full else "see to its permissions"
+        advice += f", then: fedssa run --resume {run_dir}" if begun else ", or choose another --out"
+        raise RunDirError(f"{run_dir}: cannot be written ({error.strerror}); {advice}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

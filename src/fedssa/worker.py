@@ -23,6 +23,7 @@ from fedssa.simulate.store import Slots
 from fedssa.simulate.wire import answer_to_wire, error_to_wire, read_frame, write_frame
 
 Frame = tuple[dict[str, Any], Tensors]
+Site = tuple[Population, Slots]
 
 
 def main() -> None:
@@ -30,16 +31,13 @@ def main() -> None:
     torch.set_num_threads(1)
     inbox: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
-    population: Population | None = None
-    slots: Slots | None = None
+    site: Site | FedSSAError = ClientError("a worker that was not told what to work on")
     while True:
         meta, tensors = inbox.get()
         if "open" in meta:
-            population, slots = _open(meta["open"])
-            continue
-        assert population is not None
-        assert slots is not None
-        write_frame(replies, *_reply(population, slots, meta, tensors))
+            site = _open(meta["open"])
+        else:
+            write_frame(replies, *_reply(site, meta, tensors))
 
 
 def _take_stdout() -> BinaryIO:
@@ -57,17 +55,24 @@ def _listen(requests: BinaryIO, inbox: "queue.SimpleQueue[Frame]") -> None:
         os._exit(0)
 
 
-def _open(setup: dict[str, Any]) -> tuple[Population, Slots]:
-    return SimulatedClients.open(setup["settings"], Path(setup["data"])), Slots(Path(setup["store"]))
-
-
-def _reply(population: Population, slots: Slots, meta: dict[str, Any], down: Tensors) -> Frame:
+def _open(setup: dict[str, Any]) -> Site | FedSSAError:
+    """What to work on, or why that cannot be: the answer to every job then."""
     try:
+        return SimulatedClients.open(setup["settings"], Path(setup["data"])), Slots(Path(setup["store"]))
+    except FedSSAError as error:
+        return error
+
+
+def _reply(site: Site | FedSSAError, meta: dict[str, Any], down: Tensors) -> Frame:
+    try:
+        if isinstance(site, FedSSAError):
+            raise site
+        population, slots = site
         if "hello" in meta:
             return {"info": asdict(say_hello(population, meta["hello"]))}, {}
         answer, payload = answer_to_wire(run_job(population, slots, Job(**meta["job"]), down))
         return {"answer": answer}, payload
-    except (FedSSAError, OSError) as error:  # the driver decides what becomes of the run
+    except FedSSAError as error:  # the driver decides what becomes of the run
         if isinstance(error, ClientError):
             traceback.print_exc()
         return {"error": error_to_wire(error)}, {}

@@ -312,7 +312,7 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "m2-a": ROWS,
     "m2-b": ROWS,
     "fedssa-plus": ROWS | {"prototypes": (torch.float32, [2, 2])} | COUNTS,
-    "fedproto": ROWS | {"rows": (torch.float32, [2, 2])} | COUNTS,  # prototypes: d numbers
+    "fedproto": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])} | COUNTS,
     "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])} | COUNTS,
     "fml": SHARED,
     "fedkd": {name: what for name, what in SHARED.items() if name != "extractor.weight"}

@@ -236,9 +236,13 @@ def test_stabilising_mu() -> None:
 
 def test_rows_of_some_classes_and_of_none() -> None:
     rows = torch.tensor([[1.0], [2.0], [3.0]])
-    some = rows_of_classes(rows, torch.tensor([True, False, True]))
-    assert {name: tensor.tolist() for name, tensor in some.items()} == {"classes": [0, 2], "rows": [[1], [3]]}
-    assert rows_of_classes(rows, torch.zeros(3, dtype=torch.bool)) == {}
+    some = rows_of_classes(torch.tensor([True, False, True]), rows=rows, doubles=2 * rows)
+    assert {name: tensor.tolist() for name, tensor in some.items()} == {
+        "classes": [0, 2],
+        "rows": [[1], [3]],
+        "doubles": [[2], [6]],
+    }
+    assert rows_of_classes(torch.zeros(3, dtype=torch.bool), rows=rows) == {}
 
 
 def test_a_mask_of_classes() -> None:

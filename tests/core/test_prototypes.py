@@ -32,7 +32,8 @@ def points(x: list[list[float]], y: list[int], net: SplitModel | None = None) ->
 
 
 def received(client: Client, prototypes: dict[int, list[float]]) -> None:
-    receive_prototypes(client, torch.tensor(list(prototypes)), torch.tensor(list(prototypes.values())))
+    classes, rows = torch.tensor(list(prototypes)), torch.tensor(list(prototypes.values()))
+    receive_prototypes(client, {"classes": classes, "prototypes": rows})
 
 
 # -- measuring -------------------------------------------------------------------------------------------------
@@ -127,6 +128,8 @@ def test_a_class_of_which_none_came_this_time_has_no_global_prototype() -> None:
     received(client, {1: [3.0, 3.0]})
     assert client.memory["global_known"].tolist() == [False, True, False]
     assert client.memory["global_prototypes"][1].tolist() == [3, 3]
+    receive_prototypes(client, {})
+    assert not client.memory["global_known"].any()
 
 
 # -- the nearest -----------------------------------------------------------------------------------------------

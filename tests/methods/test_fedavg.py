@@ -89,7 +89,7 @@ def test_received_follows_what_comes_round_after_round() -> None:
 
 
 def test_received_uses_the_running_statistics_that_came() -> None:
-    norm = nn.BatchNorm1d(2, eps=0.0)
+    norm = nn.BatchNorm1d(2)
     net = SplitModel(norm, bare_net([[1.0, 0.0], [0.0, 0.0]]).header, channels_last=False)
     x, y = torch.tensor([[4.0, 0.0], [5.0, 0.0]]), torch.tensor([0, 0])
     samples = Samples(x, y)

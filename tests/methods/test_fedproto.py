@@ -13,7 +13,7 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.methods import FedProto
-from tests.conftest import bare_net, info, make_client, rows_message, tiny_net
+from tests.conftest import bare_net, info, make_client, tiny_net
 
 TASK = Task(num_classes=3, input_shape=(2,), width=2)
 X, Y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
@@ -29,8 +29,13 @@ def client_with(
     return make_client(task=TASK, net=net, method=method, data=data, local=local)
 
 
+def message(prototypes: dict[int, list[float]]) -> Tensors:
+    """As they come down."""
+    return {"classes": torch.tensor(list(prototypes)), "prototypes": torch.tensor(list(prototypes.values()))}
+
+
 def payload(prototypes: dict[int, list[float]], counts: list[int]) -> Tensors:
-    return rows_message(prototypes) | {"counts": torch.tensor(counts)}
+    return message(prototypes) | {"counts": torch.tensor(counts)}
 
 
 # -- loss ------------------------------------------------------------------------------------------------------
@@ -38,7 +43,7 @@ def payload(prototypes: dict[int, list[float]], counts: list[int]) -> Tensors:
 def test_loss_of_two_samples_of_which_one_has_a_prototype(lam: float) -> None:
     method = FedProto(lam=lam)
     client = client_with(method)
-    method.receive(client, rows_message({0: [0.0, 0.0]}), t=1)
+    method.receive(client, message({0: [0.0, 0.0]}), t=1)
     loss, stats = method.loss(client, X, Y)
     # a header of zeros: CE = ln 3; (1 + 4 + 0 + 0) / (2 samples · 2)
     assert loss.item() == pytest.approx(math.log(3) + lam * 1.25)
@@ -62,7 +67,7 @@ def test_the_term_moves_the_extractor_and_not_the_header() -> None:
     for lam in (0.0, 3.0):
         method = FedProto(lam=lam)
         client = client_with(method, net)
-        method.receive(client, rows_message({0: [0.0, 1.0]}), t=1)
+        method.receive(client, message({0: [0.0, 1.0]}), t=1)
         net.zero_grad()
         method.loss(client, X, Y)[0].backward()  # type: ignore[no-untyped-call]
         assert extractor.bias.grad is not None
@@ -84,22 +89,22 @@ def test_up_go_means_and_counts_of_seen_classes() -> None:
     sent = method.uplink(client_with(method), {}, t=0)
     assert {name: tensor.tolist() for name, tensor in sent.items()} == {
         "classes": [0, 1],
-        "rows": [[1, 2], [3, 4]],
+        "prototypes": [[1, 2], [3, 4]],
         "counts": [1, 1],
     }
 
 
 def test_prototypes_are_of_the_final_model_in_eval_mode() -> None:
-    extractor = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
-    net = SplitModel(extractor, nn.Linear(2, 3), channels_last=False)
+    linear = nn.Linear(2, 2)
+    net = SplitModel(nn.Sequential(linear, nn.Dropout(0.5)), nn.Linear(2, 3), channels_last=False)
     method = FedProto()
     client = client_with(method, net, LocalTraining(batch_size=1, epochs=2, lr=0.1))
-    before = extractor[0].weight.detach().clone()
+    before = linear.weight.detach().clone()
     sent = client.run_round({}, t=0).payload
-    assert not torch.equal(extractor[0].weight, before)
+    assert not torch.equal(linear.weight, before)
     # one sample a class: f(x) = W·x + b with the weights the client is left with, no dropout
-    torch.testing.assert_close(sent["rows"], extractor[0](X).detach())
-    assert client.memory["own_prototypes"][:2].tolist() == sent["rows"].tolist()
+    torch.testing.assert_close(sent["prototypes"], linear(X).detach())
+    assert client.memory["own_prototypes"][:2].tolist() == sent["prototypes"].tolist()
 
 
 # -- server ----------------------------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ def test_a_class_nobody_reported_stays_known_or_unknown() -> None:
 def test_down_go_known_prototypes_of_the_clients_classes() -> None:
     server = {"prototypes": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "known": torch.tensor([1, 0, 1]) > 0}
     down = FedProto().downlink(server, info(0, 0, 1), t=3)
-    assert {name: tensor.tolist() for name, tensor in down.items()} == {"classes": [0], "rows": [[1, 2]]}
+    assert {name: tensor.tolist() for name, tensor in down.items()} == {"classes": [0], "prototypes": [[1, 2]]}
     assert FedProto().downlink(server, info(0, 1), t=3) == {}
 
 
@@ -146,7 +151,7 @@ def test_both_kinds_of_inference_are_reported() -> None:
     # the header says 2 whatever comes; each test sample is the prototype of its own class
     assert scores.test == {"head": 0.0, "prototype": 1.0}
     # 0 and 1 change places: what came goes before its own
-    swapped = client.run_round(rows_message({0: [10.0, 0.0], 1: [0.0, 0.0]}), t=1).scores
+    swapped = client.run_round(message({0: [10.0, 0.0], 1: [0.0, 0.0]}), t=1).scores
     assert swapped.test == {"head": 0.0, "prototype": 0.0}
 
 
@@ -154,7 +159,7 @@ def test_no_prototype_of_a_class_it_has_not_seen_is_chosen() -> None:
     method = FedProto()
     client = client_with(method)
     client.run_round({}, t=0)
-    method.receive(client, rows_message({0: [50.0, 0.0], 2: [1.0, 2.0]}), t=1)
+    method.receive(client, message({0: [50.0, 0.0], 2: [1.0, 2.0]}), t=1)
     predicted = method.predict(client, X)["prototype"]
     assert predicted[:, 2].tolist() == [-math.inf, -math.inf]
     assert predicted.argmax(dim=1).tolist() == [1, 1]

@@ -185,9 +185,7 @@ def test_the_private_model_is_the_one_evaluated(private: list[float], accuracy: 
 def test_numbers_up_and_down(num_classes: int, numbers: int) -> None:
     method = FML()
     plain = Task(num_classes=num_classes, input_shape=(3, 32, 32), width=500)
-    task = Task(
-        num_classes, (3, 32, 32), width=500, build_shared=partial(build, "cnn-5", MODELS["cnn-5"], plain)
-    )
+    task = Task(num_classes, (3, 32, 32), width=500, build_shared=partial(build, "cnn-5", MODELS["cnn-5"], plain))
     down = method.downlink(method.server_init(task, seed=0), info(0, 0), t=0)
     assert num_params(down) == numbers
     samples = Samples(torch.zeros(1, 32, 32, 3), torch.tensor([0]))

@@ -17,7 +17,7 @@ from fedssa.core.seeds import one_thread
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import Augmentation, LocalData, LocalTraining, evaluate, train
-from fedssa.errors import Diverged
+from fedssa.errors import Diverged, ModelError
 from fedssa.record import Scores
 
 
@@ -85,9 +85,10 @@ class Client:
         """receive → train → answer."""
         with one_thread():
             self._method.receive(self, down, t)
+            norm = self.header_norm()
             stats = train(self, self._method, self._local, t)
             if not all_finite(self._parameters()):
-                raise Diverged(self.id, t, self.header_norm())
+                raise Diverged(self.id, t, norm)
             payload = owned(self._method.uplink(self, stats.sums, t))
             scores = evaluate(self, self._method)
             return Answer(
@@ -129,6 +130,11 @@ def module_state(module: nn.Module) -> Tensors:
 
 
 def copy_in(source: Tensors, target: Tensors) -> None:
-    assert source.keys() == target.keys(), "a state of another layout"
+    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (source, target)]
+    if shapes[0] != shapes[1]:
+        raise ModelError(
+            "a state of another layout: a model must be built the same way each time, and a method must add all of its "
+            "aux and memory in client_init"
+        )
     for name, tensor in target.items():
         tensor.copy_(source[name])

@@ -18,7 +18,7 @@ from fedssa.record import ClientRecord, RoundRecord, Scores, latest_scores, mean
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    total: Annotated[int, Ge(1)] = 20  # T
+    total: Annotated[int, Ge(1), Le(10**7)] = 20  # T
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # C, of the clients, takes part in a round
 
 
@@ -64,14 +64,15 @@ def run_rounds(
     scores = latest_scores(history)
     if not history:
         with one_thread():
-            server = method.server_init(task, seed)
+            server = owned(method.server_init(task, seed))
         starts = [ClientRecord(info.id, info.start) for info in infos if info.start is not None]
         scores = {start.id: start.scores for start in starts}
         yield Round(_record(-1, starts, scores, server), server)
     assert server is not None, "records without the server's state"
     for t in range(max(0, len(history) - 1), rounds.total):
         participants = cohort(len(infos), rounds.fraction, seed, t)
-        downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants}
+        with one_thread():
+            downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants}
         answers = sorted(federation.run_round(t, downlinks), key=lambda answer: answer.client)
         for answer in answers:
             _check(answer, t)

@@ -37,9 +37,12 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
     (linear + ReLU) and a new header behind it: only then does the function change.
     """
     if probe is None:
-        probe = torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
-    module = _materialised(module, probe)
-    whole = copy.deepcopy(module)
+        probe = _probe(task)
+    try:
+        module = _materialised(module, probe)
+        whole = copy.deepcopy(module)
+    except Exception as error:  # a user's module may raise anything
+        raise ModelError(f"{_title(module)}: cannot be copied ({_line(error)})") from error
     name, linear = _last_linear_that_runs(whole, probe)
     if linear.out_features != task.num_classes:
         raise ModelError(
@@ -55,6 +58,19 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
         parts.header = nn.Linear(task.width, task.num_classes)
     parts.channels_last = _runs_channels_last(parts, probe)
     return parts
+
+
+def checked(model: SplitModel, task: Task) -> SplitModel:
+    """A model that came split already: it must run on the task's input, in both modes."""
+    probe = _probe(task)
+    for training in (False, True):
+        _forward(model, probe, training=training)
+    model.channels_last = _runs_channels_last(model, probe)
+    return model
+
+
+def _probe(task: Task) -> Tensor:
+    return torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
 
 
 def _materialised(module: nn.Module, probe: Tensor) -> nn.Module:
@@ -126,7 +142,7 @@ def _runs_channels_last(parts: SplitModel, probe: Tensor) -> bool:
         return False
     model = copy.deepcopy(parts).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
-        _forward(model, probe.contiguous(memory_format=torch.channels_last), training=True)
+        _forward(model, probe.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), training=True)
     except ModelError:
         return False
     return True

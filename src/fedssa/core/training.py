@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
 from fedssa.core.method import Method
@@ -26,8 +26,8 @@ EVAL_BATCH = 256  # a constant: the bits of a logit depend on the size of its ba
 class LocalTraining:
     """How a client trains between receiving and answering: SGD with a fresh state every round."""
 
-    epochs: Annotated[int, Ge(1)] = 1
-    batch_size: Annotated[int, Ge(1)] = 64
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
+    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
     lr: Annotated[float, Gt(0)] = 0.01
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     weight_decay: Annotated[float, Ge(0)] = 0.0
@@ -65,9 +65,11 @@ def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
     """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
     if x.dtype == torch.uint8:
         x = x.to(torch.float32).mul_(1 / 127.5).sub_(1.0)
-    if x.ndim == 4:
-        x = x.permute(0, 3, 1, 2)
-    return x if channels_last else x.contiguous()
+    if x.ndim != 4:
+        return x
+    x = x.permute(0, 3, 1, 2)
+    # not .contiguous(): with one channel that is both formats at once, and convolutions would go by the strides
+    return x if channels_last else x.clone(memory_format=torch.contiguous_format)
 
 
 def train(client: "Client", method: Method, local: LocalTraining, t: int) -> TrainStats:
@@ -80,6 +82,7 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
     samples = client.data.train
     order = torch_rng(client.seed, "batches", t=t, client=client.id)
     total, steps, sums = 0.0, 0, dict[str, Tensor]()
+    norm = client.header_norm()
     with seeded(client.seed, "training", t=t, client=client.id):
         for _ in range(local.epochs):
             for batch in torch.split(torch.randperm(len(samples), generator=order), local.batch_size):
@@ -94,7 +97,7 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
                 sgd.step()
                 value = loss.item()
                 if not math.isfinite(value):
-                    raise Diverged(client.id, t, client.header_norm())
+                    raise Diverged(client.id, t, norm)
                 total, steps = total + value * len(batch), steps + 1
                 for name, stat in stats.items():
                     sums[name] = sums[name] + stat.detach() if name in sums else stat.detach()

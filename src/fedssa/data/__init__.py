@@ -7,7 +7,7 @@ from fedssa.data.function import FromFunction
 from fedssa.data.images import ImageFolder
 from fedssa.data.npz import Npz
 from fedssa.data.parquet import Parquet
-from fedssa.data.places import cache_folder
+from fedssa.data.places import cache_folder, expand
 
 __all__ = [
     "DATASETS",
@@ -22,6 +22,7 @@ __all__ = [
     "Parquet",
     "Source",
     "cache_folder",
+    "expand",
     "prepare",
 ]
 

@@ -49,7 +49,7 @@ class FedSSA(Method):
     """Class rows of the header are averaged class by class and fused back with a decaying weight."""
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1)] = 2
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
     fusion: Literal["sum", "convex", "replace"] = "sum"  # sum: paper; convex: (1-μ)·global + μ·local; replace: μ = 0
     scope: Literal["seen", "all"] = "seen"  # which rows come down and are fused
     shared_rows: Literal["seen", "all"] = "seen"  # which rows go up and are averaged

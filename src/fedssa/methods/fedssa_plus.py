@@ -48,7 +48,7 @@ class FedSSAPlus(Method):
     measures_prototypes: ClassVar[bool] = True
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1)] = 2
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
     lam: Annotated[float, Ge(0)] = 1.0
 
     @override

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from fedssa.core.split import SplitModel, split
+from fedssa.core.split import SplitModel, checked, split
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
 from fedssa.models.cnn import CNN_FACTORIES, CNNS
@@ -31,13 +31,15 @@ def build(name: str, factory: ModelFactory, task: Task) -> SplitModel:
         raise ModelError(f"{name}: cannot be built for {task} ({reason})") from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"{name}: returned a {type(module).__name__}; it should return an nn.Module")
+    if name in MODELS and isinstance(module, SplitModel):  # ours: made anew, and known to fit
+        return module
     if not isinstance(module, SplitModel):
         return split(module, task)
     shapes = [list(p.shape) for p in module.header.parameters()]
     wanted = [[task.num_classes, task.width], [task.num_classes]]
     if shapes != wanted:
         raise ModelError(f"{name}: its header's weight and bias are {shapes}, the federation's are {wanted}")
-    return copy.deepcopy(module)  # the factory may hand out the same one again, and no two clients share a tensor
+    return checked(copy.deepcopy(module), task)  # a copy: the factory may hand out the same one again
 
 
 __all__ = ["DESCRIPTIONS", "MODELS", "ModelFactory", "build"]

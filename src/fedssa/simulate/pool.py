@@ -46,10 +46,6 @@ class Pool:
         for worker in self._workers:
             worker.close()
 
-    @property
-    def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self._workers]
-
     def open(self, setup: dict[str, Any]) -> None:
         """Every worker, and every replacement, gets this before its next job."""
         self._setup = setup
@@ -104,11 +100,12 @@ class Pool:
 class _Worker:
     def __init__(self, keep_open: Sequence[int]) -> None:
         one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}  # import what we can import
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fedssa.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | one_thread,
+            env=os.environ | one_thread | path,
             pass_fds=keep_open,
             start_new_session=True,  # a Ctrl-C in the terminal is for the process that drives the run
         )

@@ -20,7 +20,7 @@ import torch
 
 from fedssa.core.payload import Tensors, bytes_of, digest, pack, unpack
 from fedssa.errors import AnswerError, RunDirError
-from fedssa.record import write_atomically
+from fedssa.record import write_atomically, writing
 
 ALIGNMENT = 64  # bytes; within a slot every tensor starts on it
 HEADER = struct.Struct("<qq32s16x")  # before a slot's tensors: client, round, digest of the state
@@ -81,16 +81,22 @@ class Slots:
         HEADER.pack_into(buffer, 0, client, t, bytes.fromhex(state_digest))
         for name, view in layout.views(content).items():
             view.copy_(state[name])
-        _write_at(self._file(group), buffer, slot * layout.slot_size)
+        with writing(self._folder.parent):
+            _write_at(self._file(group), buffer, slot * layout.slot_size)
 
     def read(self, group: int, slot: int, client: int) -> Tensors:
         """The state of `client` in fresh memory, checked against its digest."""
         layout = self._read_layout(group)
         content = torch.empty(layout.slot_size, dtype=torch.uint8)
         buffer = bytes_of(content)
-        with self._file(group).open("rb", buffering=0) as file:
-            file.seek(slot * layout.slot_size)
-            whole = file.readinto(buffer) == layout.slot_size
+        try:
+            with self._file(group).open("rb") as file:
+                file.seek(slot * layout.slot_size)
+                whole = file.readinto(buffer) == layout.slot_size
+        except OSError as error:
+            raise RunDirError(
+                f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
+            ) from error
         state = layout.views(content)
         written_by, _, expected = HEADER.unpack_from(buffer)
         if not whole or written_by != client or digest(state) != expected.hex():
@@ -106,8 +112,9 @@ class Slots:
         file = self._folder / f"group-{group}.json"
         if group not in self._layouts and not file.exists():
             own = file.with_suffix(f".{os.getpid()}")  # workers may write the same layout at the same time
-            own.write_text(layout.to_json())
-            os.replace(own, file)  # noqa: PTH105
+            with writing(self._folder.parent):
+                own.write_text(layout.to_json())
+                os.replace(own, file)  # noqa: PTH105
         if self._read_layout(group) != layout:
             raise RunDirError(
                 f"client {client}: its state has another layout than the others with its architecture; "
@@ -117,7 +124,11 @@ class Slots:
 
     def _read_layout(self, group: int) -> Layout:
         if group not in self._layouts:
-            self._layouts[group] = Layout.from_json((self._folder / f"group-{group}.json").read_text())
+            file = self._folder / f"group-{group}.json"
+            try:
+                self._layouts[group] = Layout.from_json(file.read_text())
+            except (OSError, ValueError) as error:
+                raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
         return self._layouts[group]
 
 

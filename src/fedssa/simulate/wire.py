@@ -9,6 +9,10 @@ from fedssa.core.payload import Tensors, pack, unpack
 from fedssa.errors import Diverged, FedSSAError
 from fedssa.record import Scores
 
+OURS: dict[str, type[FedSSAError]] = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, FedSSAError)
+}
+
 
 def write_frame(stream: BinaryIO, meta: dict[str, Any], tensors: Tensors) -> None:
     blob = pack(meta, tensors)
@@ -43,15 +47,10 @@ def info_from_wire(meta: dict[str, Any]) -> ClientInfo:
     return ClientInfo(**{**meta, "seen_classes": tuple(meta["seen_classes"]), "start": start})
 
 
-def error_to_wire(error: FedSSAError | OSError) -> dict[str, Any]:
-    """Our own errors keep their class; an OSError (a full disk) keeps its number."""
-    if isinstance(error, OSError):
-        return {"class": "OSError", "args": [error.errno, error.strerror]}
+def error_to_wire(error: FedSSAError) -> dict[str, Any]:
     args = [error.client, error.t, error.header_norm] if isinstance(error, Diverged) else [str(error)]
-    return {"class": type(error).__name__, "args": args}
+    return {"class": next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in OURS), "args": args}
 
 
-def error_from_wire(meta: dict[str, Any]) -> Exception:
-    ours = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-    kind: type[Exception] = {**ours, "OSError": OSError}[meta["class"]]
-    return kind(*meta["args"])
+def error_from_wire(meta: dict[str, Any]) -> FedSSAError:
+    return OURS[meta["class"]](*meta["args"])
