@@ -39,7 +39,7 @@ def test_all_that_a_client_says_when_it_joins() -> None:
 
 
 def test_all_that_a_client_says_in_a_round() -> None:
-    assert names(Answer) == ["client", "payload", "loss", "steps", "scores", "header_norm", "state_digest"]
+    assert names(Answer) == ["client", "payload", "loss", "steps", "scores", "header_norm", "flops", "state_digest"]
 
 
 def test_all_that_scores_say() -> None:
@@ -87,7 +87,8 @@ def leaves(value: object) -> Iterator[object]:
 def test_outside_its_payload_an_answer_is_plain_numbers_and_a_digest(method: Method) -> None:
     answer = make_client(method=method).run_round({}, t=0)
     rest = [getattr(answer, name) for name in names(Answer) if name != "payload"]
-    assert {type(leaf) for leaf in leaves(rest)} == {int, float, str}
+    assert {type(leaf) for leaf in leaves(rest)} == {int, float, str, type(None)}
+    assert answer.flops is None  # not counted unless asked: it hints at the model's size
     assert {leaf for leaf in leaves(rest) if isinstance(leaf, str)} == {"head", answer.state_digest}
 
 

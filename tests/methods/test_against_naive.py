@@ -205,7 +205,7 @@ def fedproto(**settings: Any) -> NaiveRound:
     def run_round(t: int, clients: list[NaiveClient], batches: Batches, sgd: Sgd) -> tuple[dict[int, Trace], Trace]:
         uploads = naive.fedproto_round(clients, server, batches, sgd, **settings)
         state = {f"prototypes {s}": prototype for s, prototype in server.items()}
-        return {k: _report_trace("rows", report) for k, report in uploads.items()}, state
+        return {k: _report_trace("prototypes", report) for k, report in uploads.items()}, state
 
     return run_round
 

@@ -156,7 +156,7 @@ def test_a_split_model_is_taken_as_it_is() -> None:
     net = build("mine:net", lambda _: made, TASK)
     x = torch.ones(2, 4)
     assert torch.equal(net(x), made(x))
-    assert net.channels_last
+    assert not net.channels_last  # vectors have no channels
 
 
 def test_what_is_no_module_is_refused() -> None:

@@ -131,7 +131,8 @@ def svd(matrix: Tensor, energy: float) -> Tensors | None:
     except RuntimeError:  # torch.linalg.LinAlgError is one
         warnings.warn("an SVD did not converge; that update is sent whole", FedSSAWarning, stacklevel=2)
         return None
-    kept = (s**2).cumsum(0) / (s**2).sum()
+    squares = (s / s[0]) ** 2  # of the ratios: a float's square may overflow
+    kept = squares.cumsum(0) / squares.sum()
     rank = min(int((kept < energy).sum()) + 1, len(s))
     if rank * (sum(matrix.shape) + 1) >= matrix.numel():
         return None
