@@ -37,7 +37,7 @@ demo: $(VENV)/.base
 	@echo "         import fedssa; model = fedssa.load_client('$(DEMO)/fedssa', 0)"
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not system'
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
 test-system: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m system

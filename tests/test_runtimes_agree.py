@@ -1,5 +1,6 @@
 """The same seed gives the same bits: serially, on any number of workers, whatever torch's threads are."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,11 @@ import pytest
 import torch
 
 import fedssa
+from fedssa.compare import one_pool, plan, run_all
+from fedssa.config import parse_settings
+from fedssa.core.rounds import cohort
 from fedssa.errors import FedSSAWarning
+from fedssa.experiment import start
 from fedssa.methods import METHODS, PRESETS
 from tests.real_data import DATA, real_data
 from tests.tiny import tiny
@@ -21,7 +26,7 @@ def digests(result: fedssa.RunResult) -> list[tuple[int, str, str]]:
 
 
 def test_1_2_and_3_workers_give_the_same_file(tmp_path: Path) -> None:
-    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2})
+    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2, "fraction": 0.5})
     files = []
     for workers in (1, 2, 3):
         result = fedssa.run(settings, out=tmp_path / str(workers), workers=workers)
@@ -56,12 +61,36 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     assert set(digests(one)).isdisjoint(digests(other))
 
 
-@pytest.mark.parametrize("name", [*METHODS, *PRESETS])
-def test_serial_equals_pool_for_every_method(tmp_path: Path, name: str) -> None:
+def settings_of(name: str) -> dict[str, Any]:
     archs = ["mlp-3"] if name == "fedavg" else ["mlp-3", "mlp-2"]
-    settings = tiny(method={"name": name}, models={"archs": archs}, rounds={"total": 2})
-    serial = fedssa.run(settings, out=tmp_path / "serial")
-    assert fedssa.run(settings, out=tmp_path / "pool", workers=2).records == serial.records
+    return tiny(method={"name": name}, models={"archs": archs}, rounds={"total": 2})
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every method and preset, one after another on the same two workers."""
+    folder = tmp_path_factory.mktemp("pooled")
+    with one_pool(folder, 2) as pool:
+        for name in (*METHODS, *PRESETS):
+            run_all(plan(settings_of(name), [name], 1, folder, keep_models=True), pool, lambda *_: None)
+    return folder
+
+
+@pytest.mark.xdist_group("pooled")
+@pytest.mark.parametrize("name", [*METHODS, *PRESETS])
+def test_serial_equals_pool_for_every_method(tmp_path: Path, pooled: Path, name: str) -> None:
+    serial = fedssa.run(settings_of(name), out=tmp_path / "serial")
+    assert (pooled / f"{name}-s7" / "rounds.jsonl").read_bytes() == (serial.path / "rounds.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", [*METHODS, *PRESETS])
+def test_stopped_and_resumed_equals_whole_for_every_method(tmp_path: Path, name: str) -> None:
+    whole = fedssa.run(settings_of(name), out=tmp_path / "whole")
+    with closing(start(parse_settings(settings_of(name)), tmp_path / "stopped")) as begun:
+        for record in begun.rounds():
+            if record.t == 0:
+                break
+    assert fedssa.resume(tmp_path / "stopped").records == whole.records
 
 
 def test_all_methods_see_the_same_cohorts_and_start(tmp_path: Path) -> None:
@@ -106,9 +135,10 @@ def test_m1_a_is_lg_fedavg(tmp_path: Path) -> None:
 
 @real_data("cifar100")
 def test_cifar100_with_one_owner_a_class_fedssa_equals_standalone(tmp_path: Path) -> None:
+    seed = next(s for s in range(100) if set(cohort(10, 0.2, s, 0)) & set(cohort(10, 0.2, s, 1)))  # one comes back
     partition = {"clients": 10, "classes_per_client": 10}
     data = {"name": "cifar100", "dir": str(DATA)}
-    settings = {**lonely(partition=partition), "data": data, "rounds": {"total": 2, "fraction": 0.4}}
+    settings = {**lonely(partition=partition), "data": data, "rounds": {"total": 2, "fraction": 0.2}, "seed": seed}
     alone = fedssa.run({**settings, "method": {"name": "standalone"}}, out=tmp_path / "alone", workers=2)
     method = {"name": "fedssa", "fusion": "replace"}
     with pytest.warns(FedSSAWarning, match="no class is held by two clients"):

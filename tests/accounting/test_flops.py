@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from fedssa.accounting.flops import FlopCounter, _flops_of_loss, _twin, count_step
+from fedssa.accounting.flops import FlopCounter, _batch, _flops_of_loss, _twin, count_step
 from fedssa.config import parse_settings
 from fedssa.core.client import Client
 from fedssa.core.training import LocalTraining
@@ -46,6 +47,29 @@ def test_any_batch_costs_what_three_small_ones_say(name: str, size: int) -> None
     client = client_of(name)
     method = METHODS[name]()
     assert count_step(client, method).of_batch(size) == _flops_of_loss(_twin(client), method, size)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_torchs_own_counter_says_the_same(name: str) -> None:
+    client, method = client_of(name), METHODS[name]()
+    x, y = _batch(client, 5)
+    x = torch.stack([x, x]) if method.num_views > 1 else x
+    with FlopCounterMode(display=False) as counter:
+        method.loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
+    assert count_step(client, method).of_batch(5) == counter.get_total_flops()
+
+
+def test_torchs_own_counter_says_the_same_of_convolutions() -> None:
+    settings = parse_settings(tiny(models={"archs": ["cnn-2"], "width": 500}))
+    client = SimulatedClients(settings, prepare(settings.data)).client(0)
+    x, y = _batch(client, 3)
+    with FlopCounterMode(display=False) as counter:
+        Standalone().loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
+    cost = count_step(client, Standalone())
+    assert cost.of_batch(3) == counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        client.net.extractor(x)
+    assert 3 * cost.forward == counter.get_total_flops()
 
 
 def test_what_methods_add() -> None:

@@ -1,15 +1,18 @@
 """FLOPs of a client's round: matrix products and convolutions of training, forward and backward, dense.
 
-A step is counted with torch's own counter on a copy of the client, for three small batches; all methods are at most
+A step is counted with torch's own formulas on a copy of the client, for three small batches; all methods are at most
 quadratic in the batch, so these three say what any batch costs. The extra models, views and passes of a method are in
 it, because it is the method's own loss that runs. Evaluation, SVD and the server are not counted.
 """
 
 import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+from typing_extensions import override
 
 from fedssa.core.client import Client
 from fedssa.core.method import Method
@@ -74,18 +77,40 @@ def _batch(client: Client, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return as_input(samples.x[index], channels_last=client.net.channels_last), samples.y[index]
 
 
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What torch's FlopCounterMode counts, without importing torch's compiler: that takes every worker a second."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if formula := flop_registry.get(func._overloadpacket):
+            self.flops += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
 def _flops_of_loss(client: Client, method: Method, size: int) -> int:
     x, y = _batch(client, size)
-    with seeded(0, "training"), FlopCounterMode(display=False) as counter:
+    counting = Counting()
+    with seeded(0, "training"), counting:
         if method.num_views > 1:
             x = views(client, x, method.num_views, 0, 0)
         method.loss(client, x, y)[0].backward()  # type: ignore[no-untyped-call]
-    return int(counter.get_total_flops())
+    return counting.flops
 
 
 def _flops_of_forward(client: Client) -> int:
     x, _ = _batch(client, 1)
     client.net.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    counting = Counting()
+    with counting:
         client.net.extractor(x)
-    return int(counter.get_total_flops())
+    return counting.flops
