@@ -27,7 +27,7 @@ class ClassRows(NamedTuple):
 
     classes: Tensor  # int64 [m], each at most once
     rows: Tensor  # [m, ...]
-    weights: Tensor  # [m], > 0
+    weights: Tensor  # [m], at least 0
 
 
 def mean_by_class(uploads: Sequence[ClassRows], previous: Tensor) -> tuple[Tensor, Tensor]:
