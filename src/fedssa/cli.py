@@ -271,6 +271,11 @@ def _drive(begun: "Run", workers: int) -> None:
         sys.exit(130)
 
 
+def _bar() -> Progress:
+    shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
+    return Progress(*shown, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err)
+
+
 @contextmanager
 def _progress(begun: "Run") -> Iterator[Any]:
     """A live bar on a terminal, a plain line a round elsewhere."""
