@@ -188,15 +188,6 @@ def test_a_terminal_that_knows_only_ascii(here: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-@pytest.mark.parametrize("after", [0.5, 1.2])
-def test_ctrl_c_before_the_run_has_begun_is_no_traceback(here: Path, after: float) -> None:
-    program = start_program(here, "--workers", "1", "--set", "rounds.total=2000")
-    time.sleep(after)
-    program.send_signal(signal.SIGINT)
-    _, err = program.communicate(timeout=60)
-    assert program.returncode in (130, -signal.SIGINT), err  # the latter: before Python had a handler
-
-
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys\nsys.argv = ['fedssa', '--help']\nfrom fedssa.cli import main\n"

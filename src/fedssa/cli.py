@@ -283,13 +283,7 @@ def _progress(begun: "Run") -> Iterator[Any]:
     if not err.is_terminal:
         yield lambda record: err.print(f"{name}: {_rounds_done(begun)}, {_accuracy(record)}")
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[accuracy]}"),
-    )
-    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err) as bar:
+    with _bar() as bar:
         done = max(0, len(begun.records) - 1)
         task = bar.add_task(name, total=total, completed=done, accuracy="starting")
 
@@ -308,13 +302,7 @@ def _overall_progress(rounds_left: int) -> Iterator[Any]:
             f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
         )
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[accuracy]}"),
-    )
-    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err) as bar:
+    with _bar() as bar:
         task = bar.add_task("starting", total=rounds_left, accuracy="")
 
         def heard(run: "Planned", record: "RoundRecord") -> None:
