@@ -32,22 +32,32 @@ def test_killed_between_every_two_file_operations(tmp_path: Path) -> None:
 
 
 def test_killed_20_times_at_random_moments(tmp_path: Path) -> None:
-    """The whole program with its workers; a moment may fall into imports, rounds or commits."""
-    settings = tiny(rounds={"total": 80}, local={"epochs": 5})
+    """The whole program with its workers: ten times anywhere, start-up included, ten times in the midst of rounds."""
+    settings = tiny(rounds={"total": 150}, local={"epochs": 3})
     whole = fedssa.run(settings, out=tmp_path / "whole")
     out, rng = tmp_path / "killed", random.Random(0)  # noqa: S311
     begin = [sys.executable, "-c", f"import fedssa; fedssa.run({settings!r}, out={str(out)!r}, workers=2)"]
     go_on = [sys.executable, "-m", "fedssa", "run", "--resume", str(out), "--workers", "2"]
-    for _ in range(20):
-        command = go_on if out.exists() else begin
-        process = subprocess.Popen(command, env=ENV, cwd=ROOT, stdout=subprocess.DEVNULL)
+    in_rounds = 0
+    for kill in range(20):
+        process = subprocess.Popen(go_on if out.exists() else begin, env=ENV, cwd=ROOT, stdout=subprocess.DEVNULL)
+        before = _num_records(out)
+        while kill % 2 and process.poll() is None and _num_records(out) <= before:
+            time.sleep(0.01)
         with pytest.raises(subprocess.TimeoutExpired):  # still running when its time has come
-            process.wait(timeout=rng.uniform(0.5, 2.8))
+            process.wait(timeout=rng.uniform(0.0, 0.5) if kill % 2 else rng.uniform(0.3, 2.5))
         process.kill()
         process.wait()
+        in_rounds += _num_records(out) > before
+    assert in_rounds >= 10
     result = fedssa.resume(out, workers=2)
     assert result.records == whole.records
     assert (out / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
+
+
+def _num_records(run_dir: Path) -> int:
+    file = run_dir / "rounds.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
 def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
