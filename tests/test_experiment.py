@@ -276,6 +276,16 @@ def test_a_header_that_grows_is_warned_of(tmp_path: Path) -> None:
     assert "has grown" in during
 
 
+def test_a_shared_model_larger_than_a_clients_own_is_warned_of(tmp_path: Path) -> None:
+    settings = tiny(models={"shared": "mlp-1"}, method={"name": "fml"}, rounds={"total": 1})
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with pytest.warns(FedSSAWarning, match="models.shared = 'mlp-1' is larger than the clients' own mlp-3, mlp-2;"):
+        fedssa.run(settings, out=tmp_path / "run")
+    assert torch.equal(torch.rand(2), expected)  # sizing it up draws nothing from the global generator
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

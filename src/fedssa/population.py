@@ -112,11 +112,13 @@ class SimulatedClients:
         if type(method).uplink is not Method.uplink and max(owners.values()) == 1:
             yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
         if method.needs_shared_model:
-            assert self.task.build_shared is not None
-            size, archs = _num_weights(self.task.build_shared()), self.settings.models.archs
+            size, archs = _num_weights(self.task.shared_start(self.settings.seed)), self.settings.models.archs
             larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
             if larger:
-                yield f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}"
+                yield (
+                    f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
+                    "a smaller one is cheaper to train and to send"
+                )
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))
