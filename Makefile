@@ -17,7 +17,7 @@ help:
 	@echo "make bench        measure this machine: benchmarks/results.md"
 	@echo "make clean        remove the environment, caches and runs"
 
-$(VENV)/.base: pyproject.toml constraints.txt
+$(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard src/fedssa/kernels/*.[ch])
 	@echo "setting up $(VENV) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -e '.[report]'

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Gt, Le, Len
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +23,7 @@ from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining
 from fedssa.data import DATASETS, FromFunction, Source, expand
 from fedssa.errors import SettingsError
+from fedssa.kernels import Kernel
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
@@ -42,7 +43,7 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    kernel: Literal["auto", "torch"] = "auto"
+    kernel: Kernel = "auto"  # what computes the hot operations: C where it pays, or the one that is named
     keep_models: bool = True  # write every trained client's model when the run ends
     target: Annotated[float, Gt(0), Le(1)] | None = None  # accuracy whose first round is to be named
     evaluate_start: bool = True  # False: do not measure every client before round 0 (for huge N)

@@ -17,6 +17,7 @@ from fedssa.core.training import LocalData, LocalTraining, Samples, train
 from fedssa.data import DATASETS, cache_folder
 from fedssa.environment import describe, usable_cores
 from fedssa.errors import DataError
+from fedssa.kernels import why_slow
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
 
@@ -27,7 +28,7 @@ def examine() -> Iterator[tuple[str, str]]:
     now = describe("auto")
     yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
     yield "machine", f"{now['cpu']}, {usable_cores()} of {now['cores']} cores usable, {_memory()}"
-    yield "kernel", now["kernel"]
+    yield "kernel", now["kernel"] + (f": {loss}" if (loss := why_slow()) else "")
     for extra, packages in EXTRAS.items():
         yield f"extra {extra}", _extra(extra, packages)
     yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {_room(cache_folder())}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
+from fedssa.kernels import resolve
 
 BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel")
 
@@ -17,7 +18,7 @@ def describe(kernel: str) -> dict[str, Any]:
     return {
         "fedssa": version("fedssa"),
         "torch": version("torch"),
-        "kernel": resolve_kernel(kernel),
+        "kernel": resolve(kernel),
         "numpy": version("numpy"),
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -26,10 +27,6 @@ def describe(kernel: str) -> dict[str, Any]:
         "system": platform.platform(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def resolve_kernel(setting: str) -> str:
-    return "torch" if setting == "auto" else setting
 
 
 def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:

@@ -12,7 +12,6 @@ import torch
 
 from fedssa.accounting.flops import FlopCounter
 from fedssa.config import Settings, parse_settings
-from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo, seen_classes
 from fedssa.core.method import Method
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
@@ -32,7 +31,6 @@ class SimulatedClients:
         self.settings, self.dataset = settings, dataset
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
         self._flops = FlopCounter()
-        self._augment = augment_with(getattr(settings.data, "augmentations", ()))
         seed, labels = settings.seed, dataset.y
         dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
         self.splits = [
@@ -62,8 +60,9 @@ class SimulatedClients:
                 settings.method,
                 settings.local,
                 settings.seed,
-                self._augment,
+                getattr(settings.data, "augmentations", ()),
                 self._flops.of_round,
+                settings.run.kernel,
             )
 
     def net(self, client: int) -> SplitModel:

@@ -17,7 +17,8 @@ from typing_extensions import override
 from fedssa.core.client import Client
 from fedssa.core.method import Method
 from fedssa.core.seeds import seeded
-from fedssa.core.training import LocalTraining, as_input, views
+from fedssa.core.training import LocalTraining, batch_of, views
+from fedssa.kernels import using
 
 BATCHES = (2, 3, 4)  # not 1: batch normalisation cannot train on it
 
@@ -71,10 +72,8 @@ def _twin(client: Client) -> Client:
     return twin
 
 
-def _batch(client: Client, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    samples = client.data.train
-    index = torch.arange(size) % len(samples)
-    return as_input(samples.x[index], channels_last=client.net.channels_last), samples.y[index]
+def _batch(client: Client, size: int) -> torch.Tensor:
+    return torch.arange(size) % len(client.data.train)
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -98,19 +97,18 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _flops_of_loss(client: Client, method: Method, size: int) -> int:
-    x, y = _batch(client, size)
+    index = _batch(client, size)
+    x = views(client, index, method.num_views, 0, 0)
     counting = Counting()
-    with seeded(0, "training"), counting:
-        if method.num_views > 1:
-            x = views(client, x, method.num_views, 0, 0)
-        method.loss(client, x, y)[0].backward()  # type: ignore[no-untyped-call]
+    with seeded(0, "training"), using("torch"), counting:  # of what C computes it would see nothing
+        method.loss(client, x, client.data.train.y[index])[0].backward()  # type: ignore[no-untyped-call]
     return counting.flops
 
 
 def _flops_of_forward(client: Client) -> int:
-    x, _ = _batch(client, 1)
+    x = batch_of(client, client.data.train, _batch(client, 1))
     client.net.eval()
     counting = Counting()
-    with counting:
+    with using("torch"), counting:
         client.net.extractor(x)
     return counting.flops

@@ -4,7 +4,7 @@ Once, when it joins:   ClientInfo
 Every round it is in:  Answer
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,9 @@ from fedssa.core.payload import Tensors, all_finite, digest, owned
 from fedssa.core.seeds import one_thread
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import Augmentation, LocalData, LocalTraining, evaluate, train
+from fedssa.core.training import LocalData, LocalTraining, evaluate, train
 from fedssa.errors import Diverged, ModelError
+from fedssa.kernels import Kernel, using
 from fedssa.record import Scores
 
 
@@ -64,12 +65,13 @@ class Client:
         method: Method,
         local: LocalTraining,
         seed: int,
-        augment: Augmentation = lambda x, _: x,
+        augmentations: Collection[str] = (),
         count_flops: "CountFlops | None" = None,
+        kernel: Kernel = "auto",
     ) -> None:
         self.id, self.data, self.task, self.seed = client_id, data, task, seed
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
-        self.augment = augment
+        self.augmentations, self.kernel = augmentations, kernel
         self.aux: dict[str, nn.Module] = {}
         self.memory: Tensors = {}
         self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
@@ -77,13 +79,13 @@ class Client:
         method.client_init(self, task, seed)
 
     def hello(self, *, evaluate_start: bool) -> ClientInfo:
-        with one_thread():
+        with one_thread(), using(self.kernel):
             start = evaluate(self, self._method) if evaluate_start else None
         return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start)
 
     def run_round(self, down: Tensors, t: int) -> Answer:
         """receive → train → answer."""
-        with one_thread():
+        with one_thread(), using(self.kernel):
             self._method.receive(self, down, t)
             norm = self.header_norm()
             stats = train(self, self._method, self._local, t)

@@ -1,7 +1,6 @@
 """The one local training loop, and evaluation."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -9,11 +8,14 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
+from fedssa.core.augment import draw
 from fedssa.core.method import Method
 from fedssa.core.payload import Tensors
 from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.sgd import SGD
 from fedssa.errors import Diverged
+from fedssa.kernels import Moves, gather
+from fedssa.kernels.in_torch import as_floats
 from fedssa.record import Scores
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ class LocalTraining:
     weight_decay: Annotated[float, Ge(0)] = 0.0
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
     augment: bool = False  # training batches, as the data set allows it
-
-
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,7 @@ class TrainStats(NamedTuple):
 
 def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
     """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
-    if x.dtype == torch.uint8:
-        x = x.to(torch.float32).mul_(1 / 127.5).sub_(1.0)
+    x = as_floats(x)
     if x.ndim != 4:
         return x
     x = x.permute(0, 3, 1, 2)
@@ -86,9 +84,8 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
     with seeded(client.seed, "training", t=t, client=client.id):
         for _ in range(local.epochs):
             for batch in torch.split(torch.randperm(len(samples), generator=order), local.batch_size):
-                x = as_input(samples.x[batch], channels_last=client.net.channels_last)
-                if local.augment or method.num_views > 1:
-                    x = views(client, x, method.num_views, t, steps)
+                augmented = local.augment or method.num_views > 1
+                x = views(client, batch, method.num_views, t, steps) if augmented else batch_of(client, samples, batch)
                 loss, stats = method.loss(client, x, samples.y[batch])
                 sgd.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -104,10 +101,16 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
     return TrainStats(total / (local.epochs * len(samples)), steps, sums)
 
 
-def views(client: "Client", x: Tensor, num_views: int, t: int, step: int) -> Tensor:
-    """Augmented views of a batch: [views, B, ...], or [B, ...] if there is one."""
-    rng = torch_rng(client.seed, "augment", t=t, client=client.id, step=step)
-    augmented = [client.augment(x, rng) for _ in range(num_views)]
+def batch_of(client: "Client", samples: Samples, index: Tensor, moves: Moves | None = None) -> Tensor:
+    return as_input(gather(samples.x, index, moves), channels_last=client.net.channels_last)
+
+
+def views(client: "Client", index: Tensor, num_views: int, t: int, step: int) -> Tensor:
+    """Augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
+    samples, rng = client.data.train, torch_rng(client.seed, "augment", t=t, client=client.id, step=step)
+    size = samples.x.shape[1:3]
+    drawn = (draw(client.augmentations, len(index), *size, rng) if len(size) == 2 else None for _ in range(num_views))
+    augmented = [batch_of(client, samples, index, moves) for moves in drawn]
     return torch.stack(augmented) if num_views > 1 else augmented[0]
 
 
@@ -118,7 +121,7 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
     samples, num_classes = client.data.train, client.task.num_classes
     sums = client.net.header.weight.new_zeros(num_classes, client.task.width)
     for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH):
-        x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+        x = batch_of(client, samples, batch)
         sums.index_add_(0, samples.y[batch], client.net.extractor(x))
     counts = torch.bincount(samples.y, minlength=num_classes)
     return sums / counts.clamp(min=1)[:, None], counts
@@ -140,7 +143,7 @@ def evaluate(client: "Client", method: Method) -> Scores:
 def _accuracy(client: "Client", method: Method, samples: Samples) -> dict[str, float]:
     correct: dict[str, int] = {}
     for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
-        x = as_input(samples.x[batch], channels_last=client.net.channels_last)
+        x = batch_of(client, samples, batch)
         for kind, logits in method.predict(client, x).items():
             hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
             correct[kind] = correct.get(kind, 0) + hits

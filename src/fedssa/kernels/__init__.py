@@ -1,0 +1,70 @@
+"""What is computed in C where it pays, and the same in torch: one interface, and a choice (`run.kernel`).
+
+conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that the pool's gradient is sparse
+gather           samples by index → a batch as a model takes it, augmented or not
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from fedssa.errors import SettingsError
+from fedssa.kernels import in_c, in_torch
+from fedssa.kernels.moves import Moves
+
+__all__ = ["Kernel", "Moves", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
+
+Kernel = Literal["auto", "c", "torch"]
+
+_chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
+
+
+@contextmanager
+def using(kernel: Kernel) -> Iterator[None]:
+    """What runs inside uses this implementation."""
+    token = _chosen.set(kernel)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def resolve(kernel: str) -> str:
+    """The implementation that a setting means on this machine: its bits are those of no other."""
+    if kernel not in get_args(Kernel):
+        raise SettingsError(f"run.kernel = {kernel!r}: should be one of {', '.join(get_args(Kernel))}")
+    if kernel == "torch" or (kernel == "auto" and not in_c.worth_it()):
+        return "torch"
+    if why_not := in_c.missing():
+        raise SettingsError(f"run.kernel = 'c': {why_not}")
+    return "c-avx2" if in_c.has_avx2() else "c-plain"
+
+
+def why_slow() -> str | None:
+    """What is lost on this machine, and how to get it."""
+    if why_not := in_c.missing():
+        return why_not
+    return None if in_c.has_avx2() else "this processor has no AVX2, so the C kernel is no gain"
+
+
+def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """relu(max_pool2d(conv2d(x, weight, bias), 2)) of images [B, C, H, W] in any memory format."""
+    if not len(x):
+        raise ValueError("an empty batch")
+    if _use_c() and in_c.can_convolve(x, weight, bias):
+        return in_c.conv_relu_pool(x, weight, bias)
+    return in_torch.conv_relu_pool(x, weight, bias)
+
+
+def gather(samples: Tensor, index: Tensor, moves: Moves | None = None) -> Tensor:
+    """Of the samples [n, H, W, C] or [n, size] a batch of floats, bytes as [-1, 1]; images are moved, if told so."""
+    if _use_c() and in_c.can_gather(samples):
+        return in_c.gather(samples, index, moves)
+    return in_torch.gather(samples, index, moves)
+
+
+def _use_c() -> bool:
+    return resolve(_chosen.get()) != "torch"

@@ -1,0 +1,162 @@
+"""The kernels in C (conv_relu_pool.c, batch.c), called through ctypes from a library built with the package."""
+
+import ctypes
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from fedssa.kernels.in_torch import as_floats
+from fedssa.kernels.moves import Moves
+
+LIBRARY = "_native"  # named in setup.py, too
+
+
+class Call(ctypes.Structure):
+    """`Call` of conv_relu_pool.c, field by field."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in ("num", "height", "width", "channels_in", "channels_out", "rows", "columns")
+        ),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "out", "winners")),
+        *((name, ctypes.c_void_p) for name in ("grad", "grad_x", "grad_weight", "grad_bias")),
+    )
+
+
+class Batch(ctypes.Structure):
+    """`Batch` of batch.c, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num", "height", "width", "channels", "num_samples")),
+        *((name, ctypes.c_void_p) for name in ("samples", "table", "index", *Moves._fields, "out")),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL | OSError:
+    files = [Path(__file__).with_name(LIBRARY + suffix) for suffix in EXTENSION_SUFFIXES]
+    try:
+        return ctypes.CDLL(str(next((file for file in files if file.exists()), files[0])))
+    except OSError as error:
+        return error
+
+
+def _loaded() -> ctypes.CDLL:
+    library = _library()
+    assert not isinstance(library, OSError), "the C kernel was not built"
+    return library
+
+
+def missing() -> str | None:
+    """Why there is no C kernel here; None if there is one."""
+    if isinstance(_library(), OSError):
+        return "the C kernel was not built; install a C compiler (gcc or clang), then fedssa anew"
+    return None
+
+
+@cache
+def has_avx2() -> bool:
+    library = _library()
+    return not isinstance(library, OSError) and bool(library.fedssa_has_avx2())
+
+
+def worth_it() -> bool:
+    """Without AVX2 torch is as fast."""
+    return has_avx2()
+
+
+def can_convolve(*tensors: Tensor) -> bool:
+    return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+
+
+def can_gather(samples: Tensor) -> bool:
+    return samples.ndim == 4 and samples.dtype in (torch.uint8, torch.float32)
+
+
+def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, bias)):
+        out: Tensor = _ConvReluPool.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return _forward(_nhwc(x), _nhwc(weight), bias.contiguous(), None)
+
+
+def _nhwc(x: Tensor) -> Tensor:
+    """[A, C, H, W] as contiguous [A, H, W, C]; of a tensor that is channels_last in memory not a copy."""
+    return x.detach().permute(0, 2, 3, 1).contiguous()
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, winners: Tensor | None) -> Tensor:
+    out = x.new_empty(_size_of_out(x, weight))
+    _call("fedssa_forward", x, weight, bias=bias, out=out, winners=winners)
+    return out.permute(0, 3, 1, 2)
+
+
+def _size_of_out(x: Tensor, weight: Tensor) -> tuple[int, ...]:
+    (num, height, width, channels), (channels_out, rows, columns, wanted) = x.shape, weight.shape
+    size = (num, (height - rows + 1) // 2, (width - columns + 1) // 2, channels_out)
+    if channels != wanted or min(size) < 1:
+        raise ValueError(f"images of {channels}×{height}×{width} do not fit a kernel of {wanted}×{rows}×{columns}")
+    return size
+
+
+def _call(function: str, x: Tensor, weight: Tensor, **tensors: Tensor | None) -> None:
+    pointers = {name: t.data_ptr() for name, t in {"x": x, "weight": weight, **tensors}.items() if t is not None}
+    num, height, width, channels_in = x.shape
+    channels_out, rows, columns, _ = weight.shape
+    call = Call(num, height, width, channels_in, channels_out, rows, columns, **pointers)
+    if getattr(_loaded(), function)(ctypes.byref(call), int(has_avx2())):
+        raise MemoryError(f"no memory for a batch of {num}")
+
+
+class _ConvReluPool(torch.autograd.Function):
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x, weight, bias = _nhwc(x), _nhwc(weight), bias.detach().contiguous()
+        winners = x.new_empty(_size_of_out(x, weight), dtype=torch.uint8)
+        ctx.save_for_backward(x, weight, winners)
+        return _forward(x, weight, bias, winners)
+
+    @staticmethod
+    @override
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        x, weight, winners = ctx.saved_tensors
+        grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(len(weight))
+        _call(
+            "fedssa_backward",
+            x,
+            weight,
+            winners=winners,
+            grad=_nhwc(grads[0]),
+            grad_x=grad_x,
+            grad_weight=grad_weight,
+            grad_bias=grad_bias,
+        )
+        return None if grad_x is None else grad_x.permute(0, 3, 1, 2), grad_weight.permute(0, 3, 1, 2), grad_bias
+
+
+@cache
+def _table() -> Tensor:
+    return as_floats(torch.arange(256, dtype=torch.uint8))
+
+
+def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
+    num_samples, height, width, channels = samples.shape
+    samples, index = samples.contiguous(), index.contiguous()
+    out = torch.empty(len(index), height, width, channels)
+    moved = {} if moves is None else {name: tensor.contiguous() for name, tensor in moves._asdict().items()}
+    tensors = {"samples": samples, "index": index, "out": out, **moved}
+    if samples.dtype == torch.uint8:
+        tensors["table"] = _table()
+    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    if _loaded().fedssa_gather(ctypes.byref(Batch(len(index), height, width, channels, num_samples, **pointers))):
+        raise IndexError(f"an index is not of {num_samples} samples")
+    return out
