@@ -4,6 +4,7 @@ conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that t
 gather           samples by index → a batch as a model takes it, augmented or not
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from fedssa.kernels.moves import Moves
 __all__ = ["Kernel", "Moves", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
 
 Kernel = Literal["auto", "c", "torch"]
+VARIABLE = "FEDSSA_KERNEL"  # what "auto" means; else C where it is faster, which takes AVX2
 
 _chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
 
@@ -34,12 +36,15 @@ def using(kernel: Kernel) -> Iterator[None]:
 
 def resolve(kernel: str) -> str:
     """The implementation that a setting means on this machine: its bits are those of no other."""
+    where = "run.kernel"
+    if kernel == "auto":
+        where, kernel = VARIABLE, os.environ.get(VARIABLE) or "auto"
     if kernel not in get_args(Kernel):
-        raise SettingsError(f"run.kernel = {kernel!r}: should be one of {', '.join(get_args(Kernel))}")
-    if kernel == "torch" or (kernel == "auto" and not in_c.worth_it()):
+        raise SettingsError(f"{where} = {kernel!r}: should be one of {', '.join(get_args(Kernel))}")
+    if kernel == "torch" or (kernel == "auto" and not in_c.has_avx2()):
         return "torch"
     if why_not := in_c.missing():
-        raise SettingsError(f"run.kernel = 'c': {why_not}")
+        raise SettingsError(f"{where} = 'c': {why_not}")
     return "c-avx2" if in_c.has_avx2() else "c-plain"
 
 

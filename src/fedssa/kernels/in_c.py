@@ -66,11 +66,6 @@ def has_avx2() -> bool:
     return not isinstance(library, OSError) and bool(library.fedssa_has_avx2())
 
 
-def worth_it() -> bool:
-    """Without AVX2 torch is as fast."""
-    return has_avx2()
-
-
 def can_convolve(*tensors: Tensor) -> bool:
     return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
 
