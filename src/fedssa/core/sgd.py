@@ -7,14 +7,14 @@ which takes every worker about two seconds.
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class SGD:
     def __init__(self, params: Iterable[nn.Parameter], *, lr: float, momentum: float, weight_decay: float) -> None:
         self.params = [p for p in params if p.requires_grad]
         self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
-        self._velocity = [torch.zeros_like(p) for p in self.params] if momentum else []
+        self._velocity: dict[int, Tensor] = {}  # of the parameters that have had a gradient
 
     def zero_grad(self) -> None:
         for p in self.params:
@@ -22,18 +22,26 @@ class SGD:
 
     @torch.no_grad()
     def step(self) -> None:
-        grads = {i: p.grad for i, p in enumerate(self.params) if p.grad is not None}
-        if not grads:
+        moving = [i for i, p in enumerate(self.params) if p.grad is not None]
+        fresh = [i for i in moving if i not in self._velocity]
+        if self._momentum:
+            self._velocity |= {i: torch.empty_like(self.params[i]) for i in fresh}
+        self._update([i for i in moving if i not in fresh], first=False)
+        self._update(fresh, first=True)
+
+    def _update(self, which: list[int], *, first: bool) -> None:
+        """`first`: the velocity becomes the gradient, whatever it was."""
+        if not which:
             return
         torch._fused_sgd_(
-            [self.params[i] for i in grads],
-            list(grads.values()),
-            [self._velocity[i] for i in grads] if self._momentum else [],
+            [self.params[i] for i in which],
+            [grad for i in which if (grad := self.params[i].grad) is not None],
+            [self._velocity[i] for i in which] if self._momentum else [],
             lr=self._lr,
             momentum=self._momentum,
             weight_decay=self._weight_decay,
             dampening=0.0,
             nesterov=False,
             maximize=False,
-            is_first_step=False,  # our velocity starts from zeros
+            is_first_step=first,
         )
