@@ -65,4 +65,6 @@ def test_a_source_distribution_installs_and_runs(clone: Path, tmp_path: Path) ->
         str(tmp_path / "run"),
     )
     assert "finished, 1 of 1 rounds" in out
-    assert "samples/s" in in_clone(clone.parent, str(tmp_path / "venv/bin/fedssa"), "doctor")
+    examined = in_clone(clone.parent, str(tmp_path / "venv/bin/fedssa"), "doctor")
+    assert "samples/s" in examined
+    assert "was not built" not in " ".join(examined.split())  # the C sources were in it
