@@ -1,6 +1,7 @@
 """The fused operation in C against torch: in float64 for its precision, in exact arithmetic for its decisions."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, cross_entropy, max_pool2d
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import conv2d, cross_entropy
 
 from fedssa.core.payload import Tensors
 from fedssa.core.seeds import one_thread
@@ -74,10 +76,6 @@ class Result(NamedTuple):
 def size_of(shape: Shape) -> tuple[int, int, int, int]:
     num, _, height, width, channels_out, rows, columns = shape
     return num, channels_out, (height - rows + 1) // 2, (width - columns + 1) // 2
-
-
-def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.relu(max_pool2d(conv2d(x, weight, bias), 2))
 
 
 def solved(problem: Problem, kernel: Kernel = "c") -> Result:
@@ -379,6 +377,40 @@ def test_there_is_no_second_derivative_in_c() -> None:
     (grad,) = torch.autograd.grad(out, [weight], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()  # type: ignore[no-untyped-call]
+
+
+# -- company ---------------------------------------------------------------------------------------------------
+def test_threads_do_not_disturb_one_another() -> None:
+    """C runs without Python's lock."""
+    problems = [random_problem((4, 3, 32, 32, 16, 5, 5), seed) for seed in range(8)]
+    alone = [solved(problem)._asdict() for problem in problems]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda problem: solved(problem)._asdict(), problems))
+    assert all(same_bits(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_tracer_sees_what_is_computed() -> None:
+    """To export a trained model, say."""
+    problem, other = (random_problem((2, 3, 12, 12, 16, 5, 5), seed)[:3] for seed in (0, 1))
+    traced = torch.jit.trace(conv_relu_pool, problem, check_trace=False)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(traced(*other), conv_relu_pool(*other))
+
+
+def test_tensors_without_memory_are_not_touched() -> None:
+    problem = random_problem((2, 3, 12, 12, 16, 5, 5))
+    with FakeTensorMode() as mode:
+        x, weight, bias = (mode.from_tensor(t) for t in problem[:3])
+        assert conv_relu_pool(x, weight, bias).shape == problem.grad.shape
+    assert conv_relu_pool(*(t.to("meta") for t in problem[:3])).shape == problem.grad.shape
+
+
+def test_torchs_function_transforms_work() -> None:
+    x, weight, bias, grad = random_problem((3, 3, 12, 12, 16, 5, 5))
+    each = torch.func.vmap(lambda image: conv_relu_pool(image[None], weight, bias)[0])(x)
+    torch.testing.assert_close(each, conv_relu_pool(x, weight, bias))
+    by_function = torch.func.grad(lambda w: (conv_relu_pool(x, w, bias) * grad).sum())(weight)
+    torch.testing.assert_close(by_function, solved(Problem(x, weight, bias, grad)).grad_weight)
 
 
 # -- training --------------------------------------------------------------------------------------------------

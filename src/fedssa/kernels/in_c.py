@@ -67,11 +67,22 @@ def has_avx2() -> bool:
 
 
 def can_convolve(*tensors: Tensor) -> bool:
-    return all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+    return all(t.dtype == torch.float32 for t in tensors) and not _watched(*tensors)
 
 
 def can_gather(samples: Tensor) -> bool:
-    return samples.ndim == 4 and samples.dtype in (torch.uint8, torch.float32)
+    return samples.ndim == 4 and samples.dtype in (torch.uint8, torch.float32) and not _watched(samples)
+
+
+def _watched(*tensors: Tensor) -> bool:
+    """Whether torch must see each operation, or there is no memory behind a tensor: what C does, a tracer, a compiler
+    or torch.func would miss."""
+    return (
+        any(type(t) not in (Tensor, torch.nn.Parameter) or t.device.type != "cpu" for t in tensors)
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+    )
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
