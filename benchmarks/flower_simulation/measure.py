@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +24,7 @@ ENVIRONMENT = REPOSITORY / ".venv-flower"
 PYTHON = ENVIRONMENT / "bin" / "python"
 FLOWER = "flwr[simulation]==1.41.0"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+FAIR = {"OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}  # one thread a client; Ray's default is nice 15
 
 
 class FlowerError(Exception):
@@ -72,13 +76,21 @@ def federation(settings: Settings, groups: list[int]) -> dict[str, object]:
 
 
 def simulate(folder: Path) -> None:
-    # one thread a client, as for our workers
-    environment = os.environ | QUIET | {"OMP_NUM_THREADS": "1", "FLWR_HOME": str(folder / "flwr")}
+    environment = os.environ | QUIET | FAIR | {"FLWR_HOME": str(folder / "flwr")}
     run([str(PYTHON), "-m", "benchmarks.flower_simulation", str(folder)], "Flower's simulation failed", environment)
 
 
 def run(command: list[str], failure: str, environment: dict[str, str] | None = None) -> None:
-    result = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
-    if result.returncode:
-        last = (result.stderr.strip() or result.stdout.strip() or f"exit {result.returncode}").splitlines()[-1]
-        raise FlowerError(f"{failure}: {last}")
+    """In a process group of its own, none of which outlives it: Ray's agents would survive an interrupted parent."""
+    with tempfile.TemporaryFile("w+") as log:
+        with subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True
+        ) as process:
+            try:
+                code = process.wait()
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        log.seek(0)
+        if code:
+            raise FlowerError(f"{failure} (exit {code}): {''.join(deque(log, 1)).strip()}")
