@@ -56,4 +56,5 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs
+	rm -rf $(VENV) .venv-flower build dist src/*.egg-info runs
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

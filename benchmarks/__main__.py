@@ -55,7 +55,7 @@ def gemm_peak() -> float:
 
 
 def flops_a_sample(name: str) -> float:
-    net = plain_cnn(name)
+    net = plain_cnn(*CNNS[name])
     with FlopCounterMode(display=False) as counter:
         net(torch.rand(64, *TASK.input_shape)).sum().backward()
     return float(counter.get_total_flops()) / 64
@@ -70,7 +70,7 @@ def measure_loops() -> list[dict[str, Any]]:
     with one_thread():
         peak = gemm_peak()
         for name in CNNS:
-            net, method = plain_cnn(name), Standalone()
+            net, method = plain_cnn(*CNNS[name]), Standalone()
             client = Client(
                 0, build(name, MODELS[name], TASK), LocalData(samples, samples, samples), TASK, method, LOCAL, 0
             )
