@@ -1,6 +1,6 @@
 """The smallest clients and federations there are: builders for the tests of core, methods and models."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from fedssa.core.payload import Tensors
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.kernels import Kernel
 from fedssa.methods import Standalone
 
 
@@ -74,11 +75,13 @@ def make_client(
     method: Method | None = None,
     local: LocalTraining = LOCAL,
     seed: int = 0,
+    augmentations: Collection[str] = (),
+    kernel: Kernel = "auto",
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     net = net or tiny_net(task, seed=client_id)
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
-    return Client(client_id, net, data, task, method or Standalone(), local, seed)
+    return Client(client_id, net, data, task, method or Standalone(), local, seed, augmentations, kernel=kernel)
 
 
 class LiveFederation:

@@ -78,7 +78,7 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
             {"data": {"name": "tests.tiny:tiny", "day": date(2024, 1, 1)}},
             "a setting has a value that cannot be written",
         ),
-        ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto' or 'torch'"),
+        ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto', 'c' or 'torch'"),
     ],
 )
 def test_bad_settings_get_one_line(change: dict[str, Any], message: str) -> None:

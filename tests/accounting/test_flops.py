@@ -7,8 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedssa.accounting.flops import FlopCounter, _batch, _flops_of_loss, _twin, count_step
 from fedssa.config import parse_settings
 from fedssa.core.client import Client
-from fedssa.core.training import LocalTraining
+from fedssa.core.training import LocalTraining, batch_of
 from fedssa.data import prepare
+from fedssa.kernels import using
 from fedssa.methods import METHODS, FedProto, FedSSAPlus, Standalone
 from fedssa.population import SimulatedClients
 from tests.conftest import make_client
@@ -52,9 +53,10 @@ def test_any_batch_costs_what_three_small_ones_say(name: str, size: int) -> None
 @pytest.mark.parametrize("name", METHODS)
 def test_torchs_own_counter_says_the_same(name: str) -> None:
     client, method = client_of(name), METHODS[name]()
-    x, y = _batch(client, 5)
+    index = _batch(client, 5)
+    x, y = batch_of(client, client.data.train, index), client.data.train.y[index]
     x = torch.stack([x, x]) if method.num_views > 1 else x
-    with FlopCounterMode(display=False) as counter:
+    with using("torch"), FlopCounterMode(display=False) as counter:
         method.loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
     assert count_step(client, method).of_batch(5) == counter.get_total_flops()
 
@@ -62,12 +64,13 @@ def test_torchs_own_counter_says_the_same(name: str) -> None:
 def test_torchs_own_counter_says_the_same_of_convolutions() -> None:
     settings = parse_settings(tiny(models={"archs": ["cnn-2"], "width": 500}))
     client = SimulatedClients(settings, prepare(settings.data)).client(0)
-    x, y = _batch(client, 3)
-    with FlopCounterMode(display=False) as counter:
+    index = _batch(client, 3)
+    x, y = batch_of(client, client.data.train, index), client.data.train.y[index]
+    with using("torch"), FlopCounterMode(display=False) as counter:
         Standalone().loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
     cost = count_step(client, Standalone())
     assert cost.of_batch(3) == counter.get_total_flops()
-    with FlopCounterMode(display=False) as counter:
+    with using("torch"), FlopCounterMode(display=False) as counter:
         client.net.extractor(x)
     assert 3 * cost.forward == counter.get_total_flops()
 

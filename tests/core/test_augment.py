@@ -1,21 +1,34 @@
 """Augmented batches: what each augmentation may do to an image, and from what its draws come."""
 
+from collections.abc import Collection, Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.augment import AUGMENTATIONS, augment_with, crop, erase, flip
+from fedssa.core import training
+from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
 from fedssa.core.payload import digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples, as_input, views
+from fedssa.core.training import LocalData, LocalTraining, Samples, batch_of, views
 from fedssa.data.cifar import Cifar10
 from fedssa.data.digits import Digits
+from fedssa.kernels import Kernel, Moves, gather, using
 from fedssa.methods import Standalone
-from tests.conftest import make_client
+from tests.conftest import make_client, same_bits, vectors
 
 SHAPES = [(1, 1, 8, 8), (5, 3, 32, 32), (3, 2, 7, 11), (2, 1, 5, 3)]
+NAMES = [(), ("crop",), ("flip",), ("erase",), ("crop", "flip", "erase")]
+
+
+@pytest.fixture(params=["c", "torch"], autouse=True)
+def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
+    """What is drawn is the same for both; what applies it is not."""
+    name: Kernel = request.param
+    with using(name):
+        yield name
 
 
 def rng(seed: int = 0) -> torch.Generator:
@@ -25,6 +38,25 @@ def rng(seed: int = 0) -> torch.Generator:
 def images(*shape: int) -> Tensor:
     """No two pixels alike and none 0: what was moved where can be seen."""
     return torch.arange(1, 1 + torch.Size(shape).numel(), dtype=torch.float32).reshape(shape)
+
+
+def augmented(names: Collection[str], x: Tensor, generator: torch.Generator) -> Tensor:
+    """Images [B, C, H, W], each augmented."""
+    num, _, height, width = x.shape
+    moves = draw(names, num, height, width, generator)
+    return gather(x.permute(0, 2, 3, 1), torch.arange(num), moves).permute(0, 3, 1, 2)
+
+
+def crop(x: Tensor, generator: torch.Generator) -> Tensor:
+    return augmented(("crop",), x, generator)
+
+
+def flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    return augmented(("flip",), x, generator)
+
+
+def erase(x: Tensor, generator: torch.Generator) -> Tensor:
+    return augmented(("erase",), x, generator)
 
 
 def shifted(image: Tensor, down: int, right: int) -> Tensor:
@@ -119,7 +151,7 @@ def test_holes_come_in_many_sizes_and_reach_all_edges() -> None:
 def test_every_shape_and_a_batch_of_one(name: str, shape: tuple[int, ...]) -> None:
     x = images(*shape)
     before = x.clone()
-    after = AUGMENTATIONS[name](x, rng())
+    after = augmented((name,), x, rng())
     assert (after.shape, after.dtype) == (x.shape, x.dtype)
     assert torch.equal(x, before)  # the samples stay as they are
 
@@ -127,7 +159,7 @@ def test_every_shape_and_a_batch_of_one(name: str, shape: tuple[int, ...]) -> No
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_each_image_of_a_batch_has_a_draw_of_its_own(name: str) -> None:
     x = images(1, 1, 12, 12).expand(40, -1, -1, -1)
-    after = AUGMENTATIONS[name](x, rng())
+    after = augmented((name,), x, rng())
     kinds = {tuple(image.flatten().tolist()) for image in after}
     assert len(kinds) == 2 if name == "flip" else len(kinds) > 10
 
@@ -135,7 +167,7 @@ def test_each_image_of_a_batch_has_a_draw_of_its_own(name: str) -> None:
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_draws_come_from_the_generator_and_nothing_else(name: str) -> None:
     x, before = images(6, 1, 12, 12), torch.get_rng_state()
-    one, again, other = (AUGMENTATIONS[name](x, rng(seed)) for seed in (1, 1, 2))
+    one, again, other = (augmented((name,), x, rng(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(torch.get_rng_state(), before)
@@ -144,29 +176,51 @@ def test_draws_come_from_the_generator_and_nothing_else(name: str) -> None:
 def test_several_are_done_one_after_another() -> None:
     x = images(6, 1, 12, 12)
     one = rng()
-    assert torch.equal(augment_with(("crop", "flip", "erase"))(x, rng()), erase(flip(crop(x, one), one), one))
+    expected = erase(flip(crop(x, one), one), one)
+    assert torch.equal(augmented(("crop", "flip", "erase"), x, rng()), expected)
+    assert torch.equal(augmented(("erase", "crop", "flip"), x, rng()), expected)  # in whatever order they are named
 
 
-def test_vectors_and_data_without_augmentation_stay_as_they_are() -> None:
-    vectors = images(3, 5)
-    assert torch.equal(augment_with(("crop", "flip", "erase"))(vectors, rng()), vectors)
+def test_data_without_augmentation_stay_as_they_are() -> None:
     x = images(3, 1, 5, 5)
-    assert torch.equal(augment_with(())(x, rng()), x)
+    assert torch.equal(augmented((), x, rng()), x)
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_kernels_give_the_same_bits(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
+    num, channels, height, width = shape
+    moves = draw(names, num, height, width, rng())
+    size, index = (num + 3, height, width, channels), torch.randint(num + 3, (num,), generator=rng())
+    for samples in (torch.randint(256, size, dtype=torch.uint8, generator=rng()), torch.randn(size, generator=rng())):
+        with using("c"):
+            ours = gather(samples, index, moves)
+        with using("torch"):
+            theirs = gather(samples, index, moves)
+        assert same_bits({"x": ours}, {"x": theirs})
+
+
+def format_client(names: tuple[str, ...], kernel: Kernel, *, channels_last: bool) -> Client:
+    client = image_client(augmented=False, augment=True, kernel=kernel)
+    client.augmentations, client.net.channels_last = names, channels_last
+    client.data.train.x.set_(images(6, 9, 7, 3))  # type: ignore[call-overload]
+    return client
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("names", [(), ("crop",), ("flip",), ("erase",), ("crop", "flip", "erase")])
-def test_memory_stays_channels_last_or_contiguous(names: tuple[str, ...], channels_last: bool) -> None:
-    x = as_input(images(4, 9, 7, 3), channels_last=channels_last)  # [B, H, W, C] → [B, C, H, W]
+@pytest.mark.parametrize("names", NAMES)
+def test_memory_is_channels_last_or_contiguous(names: tuple[str, ...], channels_last: bool, kernel: Kernel) -> None:
+    client = format_client(names, kernel, channels_last=channels_last)
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    assert x.is_contiguous(memory_format=memory_format)
-    assert augment_with(names)(x, rng()).is_contiguous(memory_format=memory_format)
+    for x in (batch_of(client, client.data.train, torch.arange(4)), views(client, torch.arange(4), 1, t=0, step=0)):
+        assert x.shape == (4, 3, 9, 7)
+        assert x.is_contiguous(memory_format=memory_format)
 
 
 @pytest.mark.parametrize("names", [("crop",), ("crop", "flip", "erase")])
-def test_memory_format_changes_no_number(names: tuple[str, ...]) -> None:
-    x = images(4, 9, 7, 3)
-    one, other = (augment_with(names)(as_input(x, channels_last=last), rng()) for last in (True, False))
+def test_memory_format_changes_no_number(names: tuple[str, ...], kernel: Kernel) -> None:
+    clients = (format_client(names, kernel, channels_last=last) for last in (True, False))
+    one, other = (views(client, torch.arange(4), 1, t=0, step=0) for client in clients)
     assert torch.equal(one, other)
 
 
@@ -176,7 +230,9 @@ def test_a_mirrored_digit_is_none() -> None:
 
 
 # -- in training -----------------------------------------------------------------------------------------------
-def image_client(client_id: int = 0, *, augmented: bool, augment: bool, seed: int = 0) -> Client:
+def image_client(
+    client_id: int = 0, *, augmented: bool, augment: bool, seed: int = 0, kernel: Kernel = "auto"
+) -> Client:
     """A client with images; `augmented`: its data allow it; `augment`: the run asks for it."""
     task = Task(num_classes=3, input_shape=(1, 8, 8), width=4)
     with torch.random.fork_rng(devices=[]):
@@ -184,31 +240,36 @@ def image_client(client_id: int = 0, *, augmented: bool, augment: bool, seed: in
         net = SplitModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.ReLU()), nn.Linear(4, 3), channels_last=False)
         x = torch.rand(6, 8, 8, 1)
     samples = Samples(x, torch.tensor([0, 1, 2, 0, 1, 2]))
-    local = LocalTraining(batch_size=2, lr=0.1, augment=augment)
-    data = LocalData(samples, samples, samples)
-    client = make_client(client_id, net=net, data=data, task=task, method=Standalone(), local=local, seed=seed)
-    if augmented:
-        client.augment = augment_with(("crop", "erase"))
-    return client
+    return make_client(
+        client_id,
+        net=net,
+        data=LocalData(samples, samples, samples),
+        task=task,
+        method=Standalone(),
+        local=LocalTraining(batch_size=2, lr=0.1, augment=augment),
+        seed=seed,
+        augmentations=("crop", "erase") if augmented else (),
+        kernel=kernel,
+    )
 
 
-def trained(*, augmented: bool, augment: bool) -> str:
-    client = image_client(augmented=augmented, augment=augment)
+def trained(kernel: Kernel, *, augmented: bool, augment: bool) -> str:
+    client = image_client(augmented=augmented, augment=augment, kernel=kernel)
     client.run_round({}, t=0)
     return digest(client.state())
 
 
-def test_augmentation_is_off_unless_asked_for() -> None:
+def test_augmentation_is_off_unless_asked_for(kernel: Kernel) -> None:
     assert not LocalTraining().augment
-    plain = trained(augmented=False, augment=False)
-    assert trained(augmented=True, augment=False) == plain
-    assert trained(augmented=False, augment=True) == plain
-    assert trained(augmented=True, augment=True) != plain
-    assert trained(augmented=True, augment=True) == trained(augmented=True, augment=True)
+    plain = trained(kernel, augmented=False, augment=False)
+    assert trained(kernel, augmented=True, augment=False) == plain
+    assert trained(kernel, augmented=False, augment=True) == plain
+    assert trained(kernel, augmented=True, augment=True) != plain
+    assert trained(kernel, augmented=True, augment=True) == trained(kernel, augmented=True, augment=True)
 
 
-def test_evaluation_sees_the_images_as_they_are() -> None:
-    one, other = image_client(augmented=True, augment=True), image_client(augmented=False, augment=False)
+def test_evaluation_sees_the_images_as_they_are(kernel: Kernel) -> None:
+    one, other = (image_client(augmented=on, augment=on, kernel=kernel) for on in (True, False))
     assert one.hello(evaluate_start=True) == other.hello(evaluate_start=True)
     one.run_round({}, t=0)
     before = digest(one.state())
@@ -218,10 +279,9 @@ def test_evaluation_sees_the_images_as_they_are() -> None:
 
 
 def test_draws_depend_on_seed_client_round_and_step() -> None:
-    x = images(8, 1, 12, 12)
-
     def drawn(*, client: int = 0, seed: int = 0, t: int = 0, step: int = 0) -> str:
-        return digest({"x": views(image_client(client, augmented=True, augment=True, seed=seed), x, 1, t, step)})
+        drawing = image_client(client, augmented=True, augment=True, seed=seed)
+        return digest({"x": views(drawing, torch.arange(6), 1, t, step)})
 
     assert drawn() == drawn()
     all_draws = [drawn(), drawn(client=1), drawn(seed=1), drawn(t=1), drawn(step=1)]
@@ -229,20 +289,33 @@ def test_draws_depend_on_seed_client_round_and_step() -> None:
 
 
 def test_one_view_has_the_shape_of_the_batch_and_two_are_stacked() -> None:
-    client, x = image_client(augmented=True, augment=True), images(5, 1, 12, 12)
-    assert views(client, x, 1, t=0, step=0).shape == (5, 1, 12, 12)
-    two = views(client, x, 2, t=0, step=0)
-    assert two.shape == (2, 5, 1, 12, 12)
+    client, index = image_client(augmented=True, augment=True), torch.tensor([5, 0, 3, 3, 1])
+    assert views(client, index, 1, t=0, step=0).shape == (5, 1, 8, 8)
+    two = views(client, index, 2, t=0, step=0)
+    assert two.shape == (2, 5, 1, 8, 8)
     assert not torch.equal(two[0], two[1])
-    client.augment = augment_with(())
-    plain = views(client, x, 2, t=0, step=0)
-    assert torch.equal(plain[0], x)
-    assert torch.equal(plain[1], x)
+    client.augmentations = ()
+    for view in views(client, index, 2, t=0, step=0):
+        assert torch.equal(view, client.data.train.x[index].permute(0, 3, 1, 2))
 
 
-def test_augmenting_does_not_change_the_order_of_batches() -> None:
+def test_views_of_vectors_are_the_vectors() -> None:
+    samples = vectors([0, 1, 2])
+    client = make_client(data=LocalData(samples, samples, samples), augmentations=("crop", "flip", "erase"))
+    index = torch.tensor([2, 0])
+    for view in views(client, index, 2, t=0, step=0):
+        assert torch.equal(view, samples.x[index])
+
+
+def test_augmenting_does_not_change_the_order_of_batches(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels come in the order they come in without augmentation: what was trained on differs in nothing else."""
-    client = image_client(augmented=False, augment=True)
-    client.augment = lambda x, generator: x + 0 * torch.rand(x.shape, generator=generator)  # draws, and changes nothing
-    client.run_round({}, t=0)
-    assert digest(client.state()) == trained(augmented=False, augment=False)
+    plain = trained(kernel, augmented=False, augment=False)
+    drawn = []
+
+    def nothing(names: Collection[str], num: int, height: int, width: int, generator: torch.Generator) -> Moves:
+        drawn.append(torch.rand(num, generator=generator))
+        return draw((), num, height, width, generator)
+
+    monkeypatch.setattr(training, "draw", nothing)
+    assert trained(kernel, augmented=True, augment=True) == plain
+    assert len(drawn) == 3  # it was asked

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedssa.core.augment import augment_with
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
 from fedssa.core.payload import Tensors, digest, num_params
@@ -173,9 +172,8 @@ def image_client(method: Method, augmentations: tuple[str, ...], *, augment: boo
     images = (labels + 0.5)[:, None, None, None].expand(5, 12, 12, 1).contiguous()
     samples = Samples(images, labels)
     local = LocalTraining(batch_size=2, lr=1e-3, augment=augment, epochs=epochs)
-    client = make_client(net=net, task=task, data=LocalData(samples, samples, samples), method=method, local=local)
-    client.augment = augment_with(augmentations)
-    return client
+    data = LocalData(samples, samples, samples)
+    return make_client(net=net, task=task, data=data, method=method, local=local, augmentations=augmentations)
 
 
 @pytest.mark.parametrize("augment", [False, True])

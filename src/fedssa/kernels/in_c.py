@@ -75,6 +75,8 @@ def can_gather(samples: Tensor) -> bool:
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(f"a bias of {bias.numel()} for {len(weight)} channels")
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, bias)):
         out: Tensor = _ConvReluPool.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
@@ -143,7 +145,18 @@ def _table() -> Tensor:
     return as_floats(torch.arange(256, dtype=torch.uint8))
 
 
+def _refuse_other_kinds(index: Tensor, moves: Moves | None) -> None:
+    """What torch would cast or broadcast, C would read beyond the end of."""
+    if index.dtype != torch.int64 or index.ndim != 1:
+        raise ValueError(f"an index of {index.dtype} {list(index.shape)}: should be int64 [B]")
+    kinds = [(t.dtype, t.shape) for t in moves or ()]
+    number, flag, num = torch.int64, torch.bool, len(index)
+    if moves and kinds != [(number, (num,)), (number, (num,)), (flag, (num,)), (number, (num, 4))]:
+        raise ValueError(f"moves of {kinds} do not fit a batch of {num}")
+
+
 def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
+    _refuse_other_kinds(index, moves)
     num_samples, height, width, channels = samples.shape
     samples, index = samples.contiguous(), index.contiguous()
     out = torch.empty(len(index), height, width, channels)

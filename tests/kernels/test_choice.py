@@ -1,0 +1,244 @@
+"""Which implementation runs: by the settings, the environment, and what the machine has."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedssa
+from fedssa import doctor
+from fedssa.config import parse_settings
+from fedssa.errors import RunDirError, SettingsError
+from fedssa.experiment import start
+from fedssa.kernels import conv_relu_pool, gather, in_c, in_torch, resolve, using, why_slow
+from tests.tiny import tiny
+
+Patch = pytest.MonkeyPatch
+HERE = in_c.has_avx2()
+
+
+@pytest.fixture(autouse=True)
+def _no_variable(monkeypatch: Patch) -> None:
+    monkeypatch.delenv("FEDSSA_KERNEL", raising=False)
+
+
+def without_library(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(in_c, "_library", lambda: OSError("no such file"))
+    monkeypatch.setattr(in_c, "has_avx2", lambda: False)
+
+
+def without_avx2(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(in_c, "has_avx2", lambda: False)
+
+
+def with_avx2(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(in_c, "has_avx2", lambda: True)
+
+
+Machine = Callable[[Patch], None]
+NOT_BUILT = "the C kernel was not built; install a C compiler (gcc or clang), then fedssa anew"
+
+
+# -- names -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("machine", "setting", "variable", "expected"),
+    [
+        (with_avx2, "auto", None, "c-avx2"),
+        (with_avx2, "auto", "", "c-avx2"),
+        (with_avx2, "auto", "auto", "c-avx2"),
+        (with_avx2, "auto", "torch", "torch"),
+        (with_avx2, "c", "torch", "c-avx2"),
+        (with_avx2, "torch", "c", "torch"),
+        (without_avx2, "auto", None, "torch"),
+        (without_avx2, "auto", "c", "c-plain"),
+        (without_avx2, "c", None, "c-plain"),
+        (without_library, "auto", None, "torch"),
+        (without_library, "torch", None, "torch"),
+    ],
+)
+def test_what_a_setting_means(
+    monkeypatch: Patch, machine: Machine, setting: str, variable: str | None, expected: str
+) -> None:
+    machine(monkeypatch)
+    if variable is not None:
+        monkeypatch.setenv("FEDSSA_KERNEL", variable)
+    assert resolve(setting) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "setting", "variable", "message"),
+    [
+        (without_library, "c", "", f"run.kernel = 'c': {NOT_BUILT}"),
+        (without_library, "auto", "c", f"FEDSSA_KERNEL = 'c': {NOT_BUILT}"),
+        (with_avx2, "auto", "gpu", "FEDSSA_KERNEL = 'gpu': should be one of auto, c, torch"),
+        (with_avx2, "gpu", "", "run.kernel = 'gpu': should be one of auto, c, torch"),
+    ],
+)
+def test_what_cannot_be_had_is_said_in_one_line(
+    monkeypatch: Patch, machine: Machine, setting: str, variable: str, message: str
+) -> None:
+    machine(monkeypatch)
+    monkeypatch.setenv("FEDSSA_KERNEL", variable)
+    with pytest.raises(SettingsError) as error:
+        resolve(setting)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("machine", "loss"),
+    [
+        (with_avx2, None),
+        (without_avx2, "this processor has no AVX2, so the C kernel is no gain"),
+        (without_library, NOT_BUILT),
+    ],
+)
+def test_why_slow(monkeypatch: Patch, machine: Machine, loss: str | None) -> None:
+    machine(monkeypatch)
+    assert why_slow() == loss
+
+
+@pytest.mark.parametrize(
+    ("machine", "line"),
+    [
+        (with_avx2, "c-avx2"),
+        (without_avx2, "torch: this processor has no AVX2, so the C kernel is no gain"),
+        (without_library, f"torch: {NOT_BUILT}"),
+    ],
+)
+def test_the_doctor_says_it(monkeypatch: Patch, machine: Machine, line: str) -> None:
+    machine(monkeypatch)
+    assert next(text for name, text in doctor.examine() if name == "kernel") == line
+
+
+def test_a_library_that_cannot_be_loaded_is_missing(monkeypatch: Patch, tmp_path: Path) -> None:
+    """Another machine's, say: a file is there, and no library."""
+    (tmp_path / f"_native{EXTENSION_SUFFIXES[0]}").write_text("no library")
+    monkeypatch.setattr(in_c, "__file__", str(tmp_path / "in_c.py"))
+    in_c._library.cache_clear()
+    in_c.has_avx2.cache_clear()
+    try:
+        assert in_c.missing() == NOT_BUILT
+        assert not in_c.has_avx2()
+        assert resolve("auto") == "torch"
+    finally:
+        in_c._library.cache_clear()
+        in_c.has_avx2.cache_clear()
+
+
+# -- what runs -------------------------------------------------------------------------------------------------
+def test_what_runs_is_what_was_named(monkeypatch: Patch) -> None:
+    ran = []
+    for module, name in ((in_c, "c"), (in_torch, "torch")):
+        for function in ("conv_relu_pool", "gather"):
+            monkeypatch.setattr(module, function, lambda *_, called=(name, function): ran.append(called))
+    for kernel in ("c", "torch"):
+        with using(kernel):
+            conv_relu_pool(torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 3, 3), torch.zeros(1))
+            gather(torch.zeros(1, 4, 4, 1), torch.tensor([0]))
+    assert ran == [("c", "conv_relu_pool"), ("c", "gather"), ("torch", "conv_relu_pool"), ("torch", "gather")]
+
+
+def test_the_choice_ends_with_its_block() -> None:
+    x = torch.zeros(1, 4, 4, 1)
+    with using("torch"):
+        with using("c"), pytest.raises(ValueError, match="an index of"):
+            gather(x, torch.tensor([0], dtype=torch.int32))  # C is particular
+        assert gather(x, torch.tensor([0], dtype=torch.int32)).shape == x.shape
+
+
+# -- whole runs ------------------------------------------------------------------------------------------------
+C_NAME = "c-avx2" if HERE else "c-plain"
+
+
+def images(kernel: str = "auto") -> dict[str, Any]:
+    return tiny(
+        models={"archs": ["cnn-5", "cnn-4"], "width": 8},
+        local={"augment": True},
+        rounds={"total": 2, "fraction": 0.5},
+        run={"kernel": kernel},
+    )
+
+
+def stopped(settings: dict[str, Any], path: Path) -> Path:
+    """After round 0."""
+    with closing(start(parse_settings(settings), path)) as begun:
+        for record in begun.rounds():
+            if record.t == 0:
+                break
+    return path
+
+
+def named(path: Path) -> str:
+    name: str = json.loads((path / "environment.json").read_text())["kernel"]
+    return name
+
+
+# by the settings, and by the environment, which workers must hear of, too
+@pytest.mark.parametrize(("setting", "variable"), [("c", ""), ("torch", ""), ("auto", "c"), ("auto", "torch")])
+def test_serial_pool_and_resumed_give_the_same_file(
+    tmp_path: Path, monkeypatch: Patch, setting: str, variable: str
+) -> None:
+    monkeypatch.setenv("FEDSSA_KERNEL", variable)
+    runs = [
+        fedssa.run(images(setting), out=tmp_path / "serial").path,
+        fedssa.run(images(setting), out=tmp_path / "pool", workers=2).path,
+        fedssa.resume(stopped(images(setting), tmp_path / "stopped")).path,
+    ]
+    files = [(path / "rounds.jsonl").read_bytes() for path in runs]
+    assert files[0] == files[1] == files[2]
+    assert {named(path) for path in runs} == {"torch" if "torch" in (setting, variable) else C_NAME}
+
+
+def test_the_choice_changes_bits_and_next_to_no_result(tmp_path: Path) -> None:
+    one, other = (fedssa.run(images(kernel), out=tmp_path / kernel).records[-1] for kernel in ("c", "torch"))
+    states = [[client.state_digest for client in record.clients] for record in (one, other)]
+    assert set(states[0]).isdisjoint(states[1])
+    losses = [[client.loss for client in record.clients] for record in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "message"),
+    [
+        ("c", "torch", rf"begun with kernel {C_NAME}, this is torch"),
+        ("torch", "c", rf"begun with kernel torch, this is {C_NAME}"),
+    ],
+)
+def test_no_run_is_resumed_with_another_kernel(
+    tmp_path: Path, monkeypatch: Patch, then: str, now: str, message: str
+) -> None:
+    monkeypatch.setenv("FEDSSA_KERNEL", then)
+    path = stopped(images(), tmp_path / "run")
+    monkeypatch.setenv("FEDSSA_KERNEL", now)
+    with pytest.raises(RunDirError, match=message):
+        fedssa.resume(path)
+    monkeypatch.setenv("FEDSSA_KERNEL", then)
+    assert len(fedssa.resume(path).records) == 3
+
+
+def test_no_run_is_resumed_with_other_instructions(tmp_path: Path, monkeypatch: Patch) -> None:
+    path = stopped(images("c"), tmp_path / "run")
+    monkeypatch.setattr(in_c, "has_avx2", lambda: not HERE)
+    other = "c-plain" if HERE else "c-avx2"
+    with pytest.raises(RunDirError, match=rf"begun with kernel {C_NAME}, this is {other}"):
+        fedssa.resume(path)
+
+
+def test_a_run_that_names_its_kernel_does_not_ask_the_environment(tmp_path: Path, monkeypatch: Patch) -> None:
+    path = stopped(images("c"), tmp_path / "run")
+    monkeypatch.setenv("FEDSSA_KERNEL", "torch")
+    assert len(fedssa.resume(path).records) == 3
+    assert named(path) == C_NAME
+
+
+def test_without_the_library_a_run_that_wants_it_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
+    without_library(monkeypatch)
+    with pytest.raises(SettingsError, match=r"^run\.kernel = 'c': the C kernel was not built"):
+        fedssa.run(images("c"), out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    assert named(fedssa.run(tiny(rounds={"total": 1}), out=tmp_path / "run").path) == "torch"
