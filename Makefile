@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo test test-system check format bench clean
+.PHONY: help demo test test-torch test-system check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
 	@echo "make test         all tests that pip alone can run"
+	@echo "make test-torch   the same tests without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
@@ -39,6 +40,9 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
+test-torch: $(VENV)/.dev
+	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
+
 test-system: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m system
 
@@ -56,4 +60,5 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache runs
+	rm -rf $(VENV) .venv-flower build dist src/*.egg-info runs
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""The federation that is measured: N = 10, C = 1, CNN-1…5, E = 1, B = 64, 10,000 images of 32 × 32 × 3."""
+"""The federations that are measured, on 10,000 images of 32 × 32 × 3."""
 
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,24 @@ def images(cifar: bool = True) -> tuple[np.ndarray, np.ndarray]:
 
 
 def settings(num_rounds: int) -> dict[str, Any]:
+    """N = 10, C = 1, CNN-1…5, E = 1, B = 64."""
     return {
         "data": {"name": "benchmarks.federation:images"},
         "partition": {"name": "classes", "clients": 10, "classes_per_client": 2},
         "local": {"epochs": 1, "batch_size": 64},
         "rounds": {"total": num_rounds, "fraction": 1.0},
         "run": {"keep_models": False},
+    }
+
+
+def large(num_clients: int, num_rounds: int) -> dict[str, Any]:
+    """Any N, a cohort of 10, CNN-1…5, E = 2, B = 64; each client draws 400 samples of 2 classes."""
+    return {
+        "data": {"name": "benchmarks.federation:images"},
+        "partition": {"name": "benchmarks.with_replacement:WithReplacement", "clients": num_clients},
+        "local": {"epochs": 2, "batch_size": 64},
+        "rounds": {"total": num_rounds, "fraction": 10 / num_clients},
+        "run": {"keep_models": False, "evaluate_start": False},
     }
 
 

@@ -28,9 +28,9 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
-        for name in ("replace", "rename", "truncate", "mkdir", "unlink", "rmdir", "ftruncate"):
+        for name in ("replace", "rename", "truncate", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite"):
             self._wrap(os, name)
-        self._tear_pwrite()
+        self._tear_writes()
         self._watch_writes()
 
     def _wrap(self, module: Any, name: str) -> None:
@@ -42,16 +42,17 @@ class Killer:
 
         setattr(module, name, counted)
 
-    def _tear_pwrite(self) -> None:
-        original, torn_once = os.pwrite, False
+    def _tear_writes(self) -> None:
+        original, torn_once = os.pwritev, False
 
-        def torn(descriptor: int, content: Any, offset: int) -> int:
+        def torn(descriptor: int, buffers: Any, offset: int, flags: int = 0) -> int:
             nonlocal torn_once
             self.tick()
             torn_once = not torn_once  # every other write stops half-way; the next one is the rest of it
-            return original(descriptor, content[: (len(content) + 1) // 2] if torn_once else content, offset)
+            *whole, last = buffers[: len(buffers) // 2 + 1]
+            return original(descriptor, [*whole, last[: len(last) // 2]] if torn_once else buffers, offset, flags)
 
-        os.pwrite = torn
+        os.pwritev = torn
 
     def _watch_writes(self) -> None:
         """Opening a file for writing is an operation; what is written shows before the next one."""

@@ -192,8 +192,9 @@ def partition(
     settings = _settings(recipe, assignments, None, data_dir)
     clients = SimulatedClients(settings, prepare(settings.data))
     names, labels = clients.dataset.class_names, clients.dataset.y
-    counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in clients.splits])
-    sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in clients.splits])
+    splits = list(clients.splits)
+    counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in splits])
+    sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in splits])
     archs = [settings.models.archs[group] for group in clients.groups]
     figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
     try:

@@ -28,7 +28,8 @@ from fedssa.population import SimulatedClients, build_net, task_of
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
-from fedssa.simulate.store import NO_SLOT, ClientStore, Slots
+from fedssa.simulate.slots import Slots
+from fedssa.simulate.store import NO_SLOT, ClientStore
 
 GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
 
@@ -143,6 +144,9 @@ class Run:
         self.records = run_dir.records()
         if len(self.records) != committed.next_round + 1:
             raise RunDirError(f"{run_dir.rounds_file}: does not fit the last commit; restore it from a copy")
+        self._first_norms: dict[int, float] = {}  # of each client's header, when it was first heard
+        for record in self.records:
+            self._note_norms(record)
         self._warned_of_growth = False
 
     def close(self) -> None:
@@ -198,12 +202,17 @@ class Run:
             self._store.commit(record.t + 1, length, server)
             self.dir.append_timing({"t": record.t, "seconds": round(seconds, 4)})
         self.records.append(record)
+        self._note_norms(record)
         self._warn_of_growth(record)
 
-    def _warn_of_growth(self, record: RoundRecord) -> None:
-        first = {c.id: c.header_norm for r in reversed(self.records) for c in r.clients if c.header_norm}
+    def _note_norms(self, record: RoundRecord) -> None:
         for client in record.clients:
-            grown = (client.header_norm or 0.0) / first.get(client.id, float("inf"))
+            if client.header_norm:
+                self._first_norms.setdefault(client.id, client.header_norm)
+
+    def _warn_of_growth(self, record: RoundRecord) -> None:
+        for client in record.clients:
+            grown = (client.header_norm or 0.0) / self._first_norms.get(client.id, float("inf"))
             if grown > GROWTH_TO_WARN_OF and not self._warned_of_growth:
                 self._warned_of_growth = True
                 warnings.warn(
@@ -227,7 +236,7 @@ class Run:
             return
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        for client, slot in enumerate(self._store.committed.slots):
+        for client, slot in enumerate(self._store.committed.slots.tolist()):
             trained = slot != NO_SLOT
             group = self._clients.groups[client]
             state = slots.read(group, slot, client) if trained else self._clients.client(client).state()

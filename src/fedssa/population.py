@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from fedssa.accounting.flops import FlopCounter
 from fedssa.config import Settings, parse_settings
-from fedssa.core.client import Client, ClientInfo, seen_classes
+from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.core.split import SplitModel
@@ -20,8 +20,9 @@ from fedssa.core.task import Task
 from fedssa.core.training import LocalData, Samples, as_input
 from fedssa.data import Dataset
 from fedssa.errors import ClientError, FedSSAError, ModelError
-from fedssa.models import build
-from fedssa.partition import split_by_class
+from fedssa.methods import METHODS
+from fedssa.models import MODELS, build
+from fedssa.partition import LocalSplit, split_by_class
 
 
 class SimulatedClients:
@@ -31,22 +32,29 @@ class SimulatedClients:
         self.settings, self.dataset = settings, dataset
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
         self._flops = FlopCounter()
-        seed, labels = settings.seed, dataset.y
-        dealt = settings.partition.deal(labels, dataset.num_classes, numpy_rng(seed, "partition"))
-        self.splits = [
-            split_by_class(indices, labels, numpy_rng(seed, "split", client=k), client=k)
-            for k, indices in enumerate(dealt)
-        ]
-        self.groups = [k % len(settings.models.archs) for k in range(len(dealt))]
-        self.infos = [
-            ClientInfo(k, seen_classes(torch.from_numpy(labels[split.train])), len(split.train))
-            for k, split in enumerate(self.splits)
-        ]
+        self._templates: dict[int, Client] = {}
+        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # still maps, but indexed faster
+        self._dealt = settings.partition.deal(self._y, dataset.num_classes, numpy_rng(settings.seed, "partition"))
+        self.groups = [k % len(settings.models.archs) for k in range(len(self._dealt))]
 
     @classmethod
     def open(cls, table: Mapping[str, Any], data: Path) -> "SimulatedClients":
         """In a worker: the same clients as in the process that drives it."""
         return cls(parse_settings(table), Dataset.open(data))
+
+    @cached_property
+    def infos(self) -> list[ClientInfo]:
+        """Made when asked for: a worker need not split the samples of clients that are never its own."""
+        trains = (split.train for split in self.splits)
+        return [ClientInfo(k, tuple(np.unique(self._y[train]).tolist()), len(train)) for k, train in enumerate(trains)]
+
+    @property
+    def splits(self) -> Iterator[LocalSplit]:
+        return map(self._split, range(len(self._dealt)))
+
+    def _split(self, client: int) -> LocalSplit:
+        rng = numpy_rng(self.settings.seed, "split", client=client)
+        return split_by_class(self._dealt[client], self._y, rng, client=client)
 
     def client(self, client: int) -> Client:
         settings = self.settings
@@ -65,12 +73,31 @@ class SimulatedClients:
                 settings.run.kernel,
             )
 
+    def returning(self, client: int) -> Client:
+        """A client that has a state to load, so that of its start only the structure matters.
+
+        Of our own architectures and methods it is copied from a template of its group that never runs; a user's
+        objects may hold anything, a function that counts its calls, say, so they are built anew from (seed, client).
+        """
+        group = self.groups[client]
+        if not self._is_ours(group):
+            return self.client(client)
+        if group not in self._templates:
+            self._templates[group] = self.client(group)
+        return self._templates[group].unfilled(client, self.data(client))
+
+    def _is_ours(self, group: int) -> bool:
+        method = self.settings.method
+        shared = [self.settings.shared[0]] if method.needs_shared_model else []
+        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
+        return {self.settings.models.archs[group], *shared} <= MODELS.keys() and type(method).client_init in our_inits
+
     def net(self, client: int) -> SplitModel:
         with seeded(self.settings.seed, "start", client=client):
             return build_net(self.settings, client, self.task)
 
     def data(self, client: int) -> LocalData:
-        split = self.splits[client]
+        split = self._split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def check_models(self) -> None:
@@ -120,7 +147,7 @@ class SimulatedClients:
                 )
 
     def _samples(self, indices: np.ndarray) -> Samples:
-        return Samples(torch.from_numpy(self.dataset.x[indices]), torch.from_numpy(self.dataset.y[indices]))
+        return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
 
 
 def _num_weights(net: SplitModel) -> int:

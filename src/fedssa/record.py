@@ -66,6 +66,7 @@ class RoundRecord:
     num_heard: int
     clients: tuple[ClientRecord, ...] = ()
     server_digest: str = ""
+    events: dict[str, int] = field(default_factory=dict)  # what the method has counted up to here
 
     @property
     def headline(self) -> float | None:

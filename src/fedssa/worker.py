@@ -8,6 +8,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +19,9 @@ import torch
 from fedssa.core.payload import Tensors
 from fedssa.errors import ClientError, FedSSAError
 from fedssa.population import SimulatedClients
-from fedssa.simulate.jobs import Job, Population, run_job, say_hello
-from fedssa.simulate.store import Slots
+from fedssa.simulate.jobs import Population, run_job, say_hello
+from fedssa.simulate.slots import Slots
+from fedssa.simulate.store import Job
 from fedssa.simulate.wire import answer_to_wire, error_to_wire, read_frame, write_frame
 
 Frame = tuple[dict[str, Any], Tensors]
@@ -70,8 +72,9 @@ def _reply(site: Site | FedSSAError, meta: dict[str, Any], down: Tensors) -> Fra
         population, slots = site
         if "hello" in meta:
             return {"info": asdict(say_hello(population, meta["hello"]))}, {}
+        began = time.perf_counter()
         answer, payload = answer_to_wire(run_job(population, slots, Job(**meta["job"]), down))
-        return {"answer": answer}, payload
+        return {"answer": answer, "seconds": time.perf_counter() - began}, payload
     except FedSSAError as error:  # the driver decides what becomes of the run
         if isinstance(error, ClientError):
             traceback.print_exc()

@@ -1,7 +1,6 @@
 """FedKD with numbers worked out by hand: the loss, the rank of an update, and one mentee for all."""
 
 import math
-import warnings
 from functools import partial
 
 import pytest
@@ -19,7 +18,7 @@ from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.errors import FedSSAWarning, SettingsError
 from fedssa.methods import FedKD
-from fedssa.methods.fedkd import compress, rebuild, svd
+from fedssa.methods.fedkd import FAILED, compress, rebuild, svd
 from tests.conftest import bare_net, copies, make_client, same_bits, vectors
 from tests.tiny import tiny
 
@@ -271,15 +270,36 @@ def test_what_is_lost_is_less_than_the_energy_given_up(rows: int, columns: int, 
     assert lost <= (1 - energy + 1e-5) * matrix.square().sum()
 
 
-def test_an_svd_that_does_not_converge_is_sent_whole_with_one_warning() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert svd(torch.full((10, 10), math.nan), 0.95) is None
-    (warning,) = caught
-    assert warning.category is FedSSAWarning
-    assert "\n" not in str(warning.message)
-    with pytest.warns(FedSSAWarning):
-        assert set(compress({"w": torch.full((10, 10), math.nan)}, 0.95)) == {"w"}
+def failing(*_: object, **__: object) -> None:
+    raise torch.linalg.LinAlgError("did not converge")
+
+
+def test_an_svd_that_does_not_converge_is_sent_whole_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = {"v": torch.ones(4, 4), "w": diagonal(4.0, 4.0, 4.0), "bias": torch.ones(3)}
+    monkeypatch.setattr(torch.linalg, "svd", failing)
+    message = compress(update, 0.95)
+    assert set(message) == {*update, FAILED}
+    assert int(message[FAILED]) == 2
+    assert all(torch.equal(rebuild(message, update)[name], update[name]) for name in update)
+    assert num_params(message) == 16 + update["w"].numel() + 3  # the count is no parameter
+
+
+def test_failures_are_added_up_over_rounds_and_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = FedKD()
+    task = Task(10, (10,), width=10, num_rounds=2, build_shared=partial(hundred, [1.0] * 10))
+    server = method.server_init(task, seed=0)
+    assert method.events(server) == {}
+    info = make_client(0, task=task, net=hundred([0.0] * 10), method=method).hello(evaluate_start=False)
+    whole = {"header.weight": diagonal(4.0, 4.0, 4.0), FAILED: torch.tensor(1)}
+    monkeypatch.setattr(torch.linalg, "svd", failing)
+    with pytest.warns(FedSSAWarning, match="round 0: an SVD did not converge") as caught:
+        server = method.aggregate(server, [Upload(info, whole)], t=0)
+    assert len(caught) == 1
+    server = method.aggregate(server, [Upload(info, whole)], t=1)  # a warning would be an error here
+    assert method.events(server) == {"SVDs that did not converge": 4}  # a client's and the server's, twice
+    assert torch.equal(server["mentee.header.weight"], 2 * diagonal(4.0, 4.0, 4.0))
+    assert FAILED not in method.downlink(server, info, t=2)
+    assert f"update.{FAILED}" not in server
 
 
 # -- server ----------------------------------------------------------------------------------------------------

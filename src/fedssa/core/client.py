@@ -4,8 +4,10 @@ Once, when it joins:   ClientInfo
 Every round it is in:  Answer
 """
 
+import copy
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -123,6 +125,26 @@ class Client:
     def load_state(self, state: Tensors) -> None:
         """Copy a state in; it must be of this client's layout."""
         copy_in(state, self.state())
+
+    def unfilled(self, client_id: int, data: LocalData) -> Self:
+        """A copy for a client whose state is to be loaded: fresh tensors that hold nothing yet, no number drawn.
+
+        Only for a client that was never run, and of code whose Python objects are alike for all clients.
+        """
+        other = copy.copy(self)
+        other.id, other.data = client_id, data
+        other.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
+        modules = nn.ModuleList([self.net, *self.aux.values()])
+        tensors = (*modules.parameters(), *modules.buffers(), *self.memory.values())
+        fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy takes these for copies it has made
+        other.net, other.aux, other.memory = copy.deepcopy((self.net, self.aux, self.memory), fresh)
+        return other
+
+
+def _unfilled(tensor: Tensor) -> Tensor:
+    """Of the same type, shape and memory format."""
+    empty = torch.empty_like(tensor, requires_grad=False)
+    return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 
 def module_state(module: nn.Module) -> Tensors:

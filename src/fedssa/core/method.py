@@ -63,6 +63,10 @@ class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behavi
         """Named logits; the first is the headline."""
         return {"head": client.net(x)}
 
+    def events(self, server: Tensors) -> dict[str, int]:
+        """What has happened up to here that a user should know of, counted: for the record."""
+        return {}
+
     def warnings(self, num_rounds: int) -> list[str]:
         """What a user should know before such a run starts."""
         return []

@@ -67,7 +67,7 @@ def run_rounds(
             server = owned(method.server_init(task, seed))
         starts = [ClientRecord(info.id, info.start) for info in infos if info.start is not None]
         scores = {start.id: start.scores for start in starts}
-        yield Round(_record(-1, starts, scores, server), server)
+        yield Round(_record(-1, starts, scores, server, method.events(server)), server)
     assert server is not None, "records without the server's state"
     for t in range(max(0, len(history) - 1), rounds.total):
         participants = cohort(len(infos), rounds.fraction, seed, t)
@@ -81,7 +81,7 @@ def run_rounds(
             server = owned(method.aggregate(server, uploads, t))
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
-        yield Round(_record(t, clients, scores, server), server)
+        yield Round(_record(t, clients, scores, server, method.events(server)), server)
 
 
 def _check(answer: Answer, t: int) -> None:
@@ -106,5 +106,7 @@ def _client_record(answer: Answer, down: Tensors) -> ClientRecord:
     )
 
 
-def _record(t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Tensors) -> RoundRecord:
-    return RoundRecord(t, mean_accuracy(scores.values()), len(scores), tuple(clients), digest(server))
+def _record(
+    t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Tensors, events: dict[str, int]
+) -> RoundRecord:
+    return RoundRecord(t, mean_accuracy(scores.values()), len(scores), tuple(clients), digest(server), events)

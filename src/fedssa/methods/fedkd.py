@@ -10,8 +10,9 @@ Communications 2022.
     server:      rebuilds, takes the uniform mean, compresses it the same way, adds *that* to its own mentee
     server → k:  the compressed mean of the last round if k took part in it, else the whole mentee
 
-A client keeps the mentee it received, not the one it trained, so that the server and up-to-date clients have the same
-mentee to the last bit. The mentor is the model evaluated.
+An SVD that does not converge is sent whole, and counted. A client keeps the mentee it received, not the one it
+trained, so that the server and up-to-date clients have the same mentee to the last bit. The mentor is the model
+evaluated.
 """
 
 import warnings
@@ -34,6 +35,8 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.errors import FedSSAWarning
 
+FAILED = "failed_svds"  # in a message, and in the server's state: how many did not converge
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,10 @@ class FedKD(Method):
     @override
     def server_init(self, task: Task, seed: int) -> Tensors:
         mentee = module_state(task.shared_start(seed))
-        return _prefixed("mentee.", mentee) | {"num_rounds": torch.tensor(task.num_rounds)}
+        return _prefixed("mentee.", mentee) | {
+            "num_rounds": torch.tensor(task.num_rounds),
+            FAILED: torch.tensor(0),
+        }
 
     @override
     def client_init(self, client: Client, task: Task, seed: int) -> None:
@@ -106,11 +112,22 @@ class FedKD(Method):
         mentee = {name: tensor.clone() for name, tensor in _under("mentee.", server).items()}
         updates = [rebuild(upload.payload, mentee) for upload in uploads]
         mean = compress(weighted_mean(updates, [1] * len(updates)), self.energy(t, int(server["num_rounds"])))
+        failed = sum(int(message.get(FAILED, 0)) for message in (mean, *(upload.payload for upload in uploads)))
+        if failed and not int(server[FAILED]):
+            warnings.warn(
+                f"round {t}: an SVD did not converge; such updates are sent whole", FedSSAWarning, stacklevel=2
+            )
+        mean.pop(FAILED, None)
         add_update(mentee, mean)
         took_part = {f"last.{upload.info.id}": torch.tensor(t) for upload in uploads}
         others = {name: server[name] for name in server if name.startswith("last.")}
-        kept = {"num_rounds": server["num_rounds"], **others, **took_part}
+        kept = {"num_rounds": server["num_rounds"], FAILED: server[FAILED] + failed, **others, **took_part}
         return _prefixed("mentee.", mentee) | _prefixed("update.", mean) | kept
+
+    @override
+    def events(self, server: Tensors) -> dict[str, int]:
+        failed = int(server[FAILED])
+        return {"SVDs that did not converge": failed} if failed else {}
 
 
 def compress(update: Tensors, energy: float) -> Tensors:
@@ -119,18 +136,18 @@ def compress(update: Tensors, energy: float) -> Tensors:
     for name, tensor in update.items():
         if not tensor.any():
             continue
-        factors = svd(tensor.reshape(len(tensor), -1), energy) if tensor.ndim > 1 else None
+        try:
+            factors = svd(tensor.reshape(len(tensor), -1), energy) if tensor.ndim > 1 else None
+        except RuntimeError:  # torch.linalg.LinAlgError is one
+            message[FAILED] = message.get(FAILED, torch.tensor(0)) + 1
+            factors = None
         message |= _prefixed(f"{name}:", factors) if factors else {name: tensor}
     return message
 
 
 def svd(matrix: Tensor, energy: float) -> Tensors | None:
     """U, s, V at the smallest rank that keeps this share of the energy; None if the matrix itself is not larger."""
-    try:
-        u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    except RuntimeError:  # torch.linalg.LinAlgError is one
-        warnings.warn("an SVD did not converge; that update is sent whole", FedSSAWarning, stacklevel=2)
-        return None
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     squares = (s / s[0]) ** 2  # of the ratios: a float's square may overflow
     kept = squares.cumsum(0) / squares.sum()
     rank = min(int((kept < energy).sum()) + 1, len(s))

@@ -65,6 +65,7 @@ class RunSummary:
     seconds_per_round: float | None  # the median
     header_norm: float | None  # mean over the last round's participants
     target_round: int | None  # the first of three in a row at or above the target
+    events: dict[str, int]  # what the method counted
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -147,6 +148,7 @@ def summarise(run_dir: RunDir) -> RunSummary:
         seconds_per_round=_median([timing["seconds"] for timing in run_dir.timings() if timing["t"] >= 0]),
         header_norm=_mean(c.header_norm for c in trained[-1].clients if c.header_norm is not None) if trained else None,
         target_round=None if target is None else rounds_to_target(records, target),
+        events=records[-1].events if records else {},
     )
 
 

@@ -70,6 +70,7 @@ def run_table(summary: RunSummary) -> Table:
     }
     if summary.target is not None:
         facts["target"] = f"{_percent(summary.target)} %, {_target(summary)}"
+    facts |= {name: str(count) for name, count in summary.events.items()}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, fact in facts.items():
         table.add_row(name, Text(fact))

@@ -2,34 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from fedssa.core.client import Answer, Client, ClientInfo
 from fedssa.core.payload import Tensors
 from fedssa.errors import ClientError, FedSSAError
-from fedssa.simulate.store import NO_SLOT, Slots
+from fedssa.simulate.slots import Slots
+from fedssa.simulate.store import NO_SLOT, Job
 
 
 class Population(Protocol):
     """All clients of a simulated federation; each is built when it is its turn."""
 
-    infos: list[ClientInfo]  # without starts
     groups: list[int]  # clients with the same number have the same architecture
+
+    @property
+    def infos(self) -> list[ClientInfo]:
+        """Of all clients, without their starts."""
+        ...
 
     def client(self, client: int) -> Client:
         """A client at its start: a function of (seed, client)."""
         ...
 
-
-@dataclass(frozen=True)
-class Job:
-    """Client `client` is to run round t: its state is in one slot (or is its start) and goes to another."""
-
-    client: int
-    t: int
-    read_slot: int
-    write_slot: int
+    def returning(self, client: int) -> Client:
+        """A client whose state is to be loaded; until then its tensors may hold anything."""
+        ...
 
 
 def say_hello(population: Population, client: int) -> ClientInfo:
@@ -40,9 +38,10 @@ def say_hello(population: Population, client: int) -> ClientInfo:
 def run_job(population: Population, slots: Slots, job: Job, down: Tensors) -> Answer:
     group = population.groups[job.client]
     with _named_errors(job.client):
-        client = population.client(job.client)
-    if job.read_slot != NO_SLOT:
-        client.load_state(slots.read(group, job.read_slot, job.client))
+        starts = job.read_slot == NO_SLOT
+        client = population.client(job.client) if starts else population.returning(job.client)
+    if not starts:
+        slots.load(group, job.read_slot, client, check=job.check)
     with _named_errors(job.client):
         answer = client.run_round(down, job.t)
     slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)

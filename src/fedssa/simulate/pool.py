@@ -13,7 +13,8 @@ from typing import Any, BinaryIO, Self
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.payload import Tensors
 from fedssa.errors import ClientError
-from fedssa.simulate.jobs import Job, Population
+from fedssa.simulate.costs import Costs
+from fedssa.simulate.jobs import Population
 from fedssa.simulate.store import ClientStore
 from fedssa.simulate.wire import answer_from_wire, error_from_wire, info_from_wire, read_frame, write_frame
 
@@ -27,7 +28,7 @@ class Request:
     key: int
     meta: dict[str, Any]
     tensors: Tensors
-    cost: int
+    cost: float
 
 
 class Pool:
@@ -139,6 +140,7 @@ class PoolFederation:
     def __init__(self, population: Population, store: ClientStore, pool: Pool) -> None:
         """The pool must be open on the same population and store."""
         self._population, self._store, self._pool = population, store, pool
+        self._costs = Costs(population.infos, population.groups)
 
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         if not evaluate_start:
@@ -147,9 +149,10 @@ class PoolFederation:
         return [info_from_wire(meta["info"]) for meta, _ in self._pool.run(hellos)]
 
     def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
-        free = self._store.slots_to_write(list(downlinks))
-        requests = []
-        for k, down in downlinks.items():
-            job = Job(k, t, self._store.slot_to_read(k), free[k])
-            requests.append(Request(k, {"job": asdict(job)}, down, cost=self._population.infos[k].num_train))
-        return [answer_from_wire(meta["answer"], payload) for meta, payload in self._pool.run(requests)]
+        jobs = self._store.jobs(list(downlinks), t)
+        requests = [Request(k, {"job": asdict(jobs[k])}, down, self._costs.of(k)) for k, down in downlinks.items()]
+        answers = []
+        for meta, payload in self._pool.run(requests):
+            answers.append(answer_from_wire(meta["answer"], payload))
+            self._costs.heard(answers[-1].client, meta["seconds"])
+        return answers

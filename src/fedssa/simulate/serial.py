@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.payload import Tensors
-from fedssa.simulate.jobs import Job, Population, run_job, say_hello
-from fedssa.simulate.store import ClientStore, Slots
+from fedssa.simulate.jobs import Population, run_job, say_hello
+from fedssa.simulate.slots import Slots
+from fedssa.simulate.store import ClientStore
 
 
 class SerialFederation:
@@ -19,8 +20,5 @@ class SerialFederation:
         return [say_hello(self._population, client) for client in range(len(self._population.infos))]
 
     def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
-        free = self._store.slots_to_write(list(downlinks))
-        return [
-            run_job(self._population, self._slots, Job(k, t, self._store.slot_to_read(k), free[k]), down)
-            for k, down in downlinks.items()
-        ]
+        jobs = self._store.jobs(list(downlinks), t)
+        return [run_job(self._population, self._slots, jobs[k], down) for k, down in downlinks.items()]

@@ -1,0 +1,134 @@
+"""Whole rounds: workers, what is not training, the number of clients, memory, start and resume.
+
+`python -m benchmarks.rounds N` measures a federation of N clients in a process of its own, and prints JSON.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.federation import large, settings
+from benchmarks.timing import seconds
+from fedssa.config import parse_settings
+from fedssa.core import training
+from fedssa.experiment import Run, reopen, start
+from fedssa.record import Outcome
+
+ROUNDS = 10
+SIZES = (100, 1_000, 10_000)
+
+
+def measure_workers(num_rounds: int = 8) -> dict[str, float]:
+    """One process and two workers, round by round in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {n: start(parse_settings(settings(num_rounds)), Path(folder) / str(n)) for n in (1, 2)}
+        rounds = {n: run.rounds(workers=n) for n, run in runs.items()}
+        for _ in range(2):  # the start, and a round in which caches fill
+            for records in rounds.values():
+                next(records)
+        times: dict[int, list[float]] = {n: [] for n in runs}
+        for _ in range(num_rounds - 1):
+            for n, records in rounds.items():
+                times[n].append(seconds(partial(next, records)))
+        for run in runs.values():
+            run.close()
+    one, two = (statistics.median(times[n]) for n in (1, 2))
+    return {"one": one, "two": two, "ratio": one / two}
+
+
+class Stopwatch:
+    """Adds up the time spent in functions, however they are called."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.total += time.perf_counter() - began
+
+        return timed
+
+
+def measure_outside() -> dict[str, float]:
+    """N = 100, C = 10 %, E = 2, in one process: the share of a steady round that is neither forward, backward, step
+    nor evaluation; making batches counts as outside."""
+    training_and_evaluation, batches = Stopwatch(), Stopwatch()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch("fedssa.core.client.train", training_and_evaluation.around(training.train)),
+        patch("fedssa.core.client.evaluate", training_and_evaluation.around(training.evaluate)),
+        patch.object(training, "batch_of", batches.around(training.batch_of)),
+    ):
+        run = start(parse_settings(large(100, 3 * ROUNDS)), Path(folder) / "run")
+        rounds = run.rounds(workers=1)
+        for _ in range(2 * ROUNDS + 1):  # until most clients have a state to load
+            next(rounds)
+        training_and_evaluation.total = batches.total = 0.0
+        whole = sum(seconds(partial(next, rounds)) for _ in range(ROUNDS))
+        run.close()
+    inside = training_and_evaluation.total - batches.total
+    return {"round": whole / ROUNDS, "batches": batches.total / whole, "outside": 1 - inside / whole}
+
+
+def measure_size(num_clients: int) -> dict[str, float]:
+    """Two workers, a cohort of 10: seconds to the first record, of a round, and to the first round after a stop;
+    the largest memory of all processes together."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, began = Path(folder) / "run", time.perf_counter()
+        run: Run | Outcome = start(parse_settings(large(num_clients, 2 * ROUNDS)), path)
+        assert isinstance(run, Run)
+        rounds = run.rounds(workers=2)
+        next(rounds)
+        until_start, times, memory = time.perf_counter() - began, [], 0
+        for _ in range(ROUNDS):
+            times.append(seconds(partial(next, rounds)))
+            memory = max(memory, _memory())
+        del rounds  # the workers end
+        run.close()
+        began = time.perf_counter()
+        run = reopen(path)
+        assert isinstance(run, Run)
+        rounds = run.rounds(workers=2)
+        next(rounds)
+        resumed = time.perf_counter() - began
+        del rounds  # the workers end
+        run.close()
+    a_round = statistics.median(times[1:])
+    return {"start": until_start, "round": a_round, "resume": resumed - a_round, "memory": memory}
+
+
+def _memory() -> int:
+    """Pss_Anon + Pss_Shmem of this process and its children: shared pages once, files not at all."""
+    pids = ["self", *Path("/proc/self/task", str(_own_id()), "children").read_text().split()]
+    lines = (line for pid in pids for line in Path("/proc", pid, "smaps_rollup").read_text().splitlines())
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon", "Pss_Shmem")))
+
+
+def _own_id() -> int:
+    return int(Path("/proc/self/stat").read_text().split()[0])
+
+
+def measure_sizes(repeats: int = 3) -> list[dict[str, float]]:
+    """In turn, each in a fresh process; medians."""
+    measured: dict[int, list[dict[str, float]]] = {n: [] for n in SIZES}
+    for _ in range(repeats):
+        for n, results in measured.items():
+            command = [sys.executable, "-m", "benchmarks.rounds", str(n)]
+            results.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return [{"clients": n, **{k: statistics.median(r[k] for r in rs) for k in rs[0]}} for n, rs in measured.items()]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_size(int(sys.argv[1]))))

@@ -1,0 +1,32 @@
+"""Clocks, and the machine's limit."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+REPEATS = 7
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def interleaved(works: dict[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
+    """The median time of each, measured in turn, so that a slow moment of the machine meets all of them."""
+    for work in works.values():
+        work()
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            times[name].append(seconds(work))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def gemm_peak() -> float:
+    """FLOP/s of a large matrix product on one core: the limit of a dense computation."""
+    a, b = torch.rand(2048, 2048), torch.rand(2048, 2048)
+    return max(2 * 2048**3 / seconds(lambda: torch.mm(a, b)) for _ in range(10))
