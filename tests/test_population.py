@@ -36,16 +36,19 @@ def clients_of(**sections: Any) -> SimulatedClients:
 def test_a_returning_client_is_the_one_that_is_built_anew(name: str) -> None:
     archs = ["cnn-5"] if name == "fedavg" else ["mlp-2", "cnn-5"]
     clients = clients_of(models={"archs": archs, "shared": "mlp-2"}, method={"name": name})
+    method = clients.settings.method
+    server = method.server_init(clients.task, seed=7)
     for k in (3, 1):
+        down = copies(method.downlink(server, clients.infos[k], t=0))
         trained = clients.client(k)
-        trained.run_round({}, t=0)
+        trained.run_round(copies(down), t=0)
         state = copies(trained.state())
         rounds = []
         for built in (clients.client(k), clients.returning(k)):
             built.load_state(state)
             assert same_bits(built.state(), state)
             assert [t.stride() for t in built.state().values()] == [t.stride() for t in trained.state().values()]
-            rounds.append(built.run_round({}, t=1))
+            rounds.append(built.run_round(copies(down), t=1))
         assert rounds[0].state_digest == rounds[1].state_digest
         assert same_bits(rounds[0].payload, rounds[1].payload)
         assert (rounds[0].loss, rounds[0].scores) == (rounds[1].loss, rounds[1].scores)
