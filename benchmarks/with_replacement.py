@@ -24,4 +24,4 @@ class WithReplacement:
 
     def _draw(self, of_class: list[Indices], size: int, rng: np.random.Generator) -> Indices:
         classes = rng.choice(len(of_class), self.classes_per_client, replace=False)
-        return np.sort(np.concatenate([rng.choice(of_class[c], size) for c in classes]))
+        return np.sort(np.concatenate([of_class[c][rng.integers(len(of_class[c]), size=size)] for c in classes]))

@@ -18,6 +18,7 @@ from torch import nn
 from typing_extensions import override
 
 import fedssa
+import fedssa.experiment
 from fedssa.config import parse_settings
 from fedssa.core.client import Client
 from fedssa.errors import ClientError, DataError, Diverged, FedSSAWarning, ModelError, RunDirError
@@ -57,10 +58,22 @@ def test_a_loaded_model_has_the_accuracy_that_was_recorded(finished: fedssa.RunR
 def test_a_client_that_never_took_part_keeps_its_start(tmp_path: Path) -> None:
     result = fedssa.run(tiny(rounds={"total": 1, "fraction": 0.25}), out=tmp_path / "run")
     idle = next(k for k in range(4) if k != result.records[1].clients[0].id)
+    assert len(list((result.path / "models").iterdir())) == 1  # a start takes no disk
     again = fedssa.run(tiny(rounds={"total": 1, "fraction": 0.25}, method={"name": "standalone"}), out=tmp_path / "b")
     one, other = fedssa.load_client(result.path, idle), fedssa.load_client(again.path, idle)
     for mine, theirs in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_the_start_that_is_loaded_is_the_one_its_method_made(tmp_path: Path) -> None:
+    one, scaled = (
+        fedssa.run(tiny(rounds={"total": 1, "fraction": 0.25}, method={"name": name}), out=tmp_path / name)
+        for name in ("standalone", "standalone-scaled")
+    )
+    idle = next(k for k in range(4) if k != one.records[1].clients[0].id)
+    mine, theirs = (fedssa.load_client(run.path, idle).header.weight for run in (one, scaled))
+    assert torch.equal(theirs, mine * RunDir.open(scaled.path).settings["method"]["header_scale"])
+    assert RunDir.open(scaled.path).settings["method"]["header_scale"] != 1.0
 
 
 @pytest.mark.parametrize("client", [-1, 4])
@@ -251,6 +264,28 @@ def test_modules_beside_a_script_are_found_by_workers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_workers_start_before_the_data_are_read_and_end_with_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[str] = []
+
+    def no_data(source: object) -> None:
+        children.extend(_children())
+        raise DataError("gone")
+
+    monkeypatch.setattr(fedssa.experiment, "prepare", no_data)
+    with pytest.raises(DataError, match="gone"):
+        fedssa.run(tiny(), out=tmp_path / "a" / "b" / "run", workers=2)
+    assert len(children) == 2
+    assert not set(children) & set(_children())
+    assert list(tmp_path.iterdir()) == []  # the folders above it are gone, too
+
+
+def _children() -> list[str]:
+    found = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=False)  # noqa: S607
+    return found.stdout.split()
+
+
 # -- trouble ----------------------------------------------------------------------------------------------------
 
 
@@ -381,7 +416,7 @@ def test_a_diverged_run_is_not_a_result(tmp_path: Path) -> None:
 
 
 def test_models_that_are_damaged_or_gone(tmp_path: Path) -> None:
-    result = fedssa.run(tiny(rounds={"total": 1}), out=tmp_path / "run")
+    result = fedssa.run(tiny(rounds={"total": 1, "fraction": 1.0}), out=tmp_path / "run")
     file = result.path / "models" / "client-00001.safetensors"
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(RunDirError, match=r"client-00001\.safetensors: cannot be read"):

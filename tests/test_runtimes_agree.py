@@ -34,6 +34,13 @@ def test_1_2_and_3_workers_give_the_same_file(tmp_path: Path) -> None:
     assert files[0] == files[1] == files[2]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_budget_of_memory_changes_no_result(tmp_path: Path, workers: int) -> None:
+    free = fedssa.run(tiny(), out=tmp_path / "free")
+    tight = fedssa.run(tiny(run={"store_memory": 0.0}), out=tmp_path / "tight", workers=workers)
+    assert tight.records == free.records
+
+
 def test_torchs_threads_do_not_matter(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     try:

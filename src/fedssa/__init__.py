@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
     from fedssa.core.training import as_input
-    from fedssa.experiment import RunResult, load_client, load_client_data, resume, run
+    from fedssa.experiment import RunResult, resume, run
+    from fedssa.saved import load_client, load_client_data
 
 __all__ = [
     "Method",
@@ -36,8 +37,8 @@ _HOMES = {
     "SplitModel": "fedssa.core.split",
     "Task": "fedssa.core.task",
     "as_input": "fedssa.core.training",
-    "load_client": "fedssa.experiment",
-    "load_client_data": "fedssa.experiment",
+    "load_client": "fedssa.saved",
+    "load_client_data": "fedssa.saved",
     "resume": "fedssa.experiment",
     "run": "fedssa.experiment",
     "split": "fedssa.core.split",

@@ -85,13 +85,16 @@ def run_command(
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
     from fedssa.environment import usable_cores
     from fedssa.experiment import Run, default_out, reopen, start
+    from fedssa.simulate.memory import keep_freed_memory
 
+    keep_freed_memory()
+    workers = workers or usable_cores()
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
             raise SettingsError(
                 "--resume takes everything from the run directory; leave out the recipe and its options"
             )
-        begun = reopen(resume)
+        begun = reopen(resume, workers=workers)
         if not isinstance(begun, Run):
             err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
             _show_run(resume)
@@ -100,9 +103,9 @@ def run_command(
         raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
     else:
         settings = _settings(recipe, assignments, method, data_dir)
-        begun = start(settings, out_dir or default_out(settings, recipe.stem))
+        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers)
     try:
-        _drive(begun, workers or usable_cores())
+        _drive(begun, workers)
     finally:
         begun.close()
     _show_run(begun.dir.path)

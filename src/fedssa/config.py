@@ -47,6 +47,7 @@ class RunOptions:
     keep_models: bool = True  # write every trained client's model when the run ends
     target: Annotated[float, Gt(0), Le(1)] | None = None  # accuracy whose first round is to be named
     evaluate_start: bool = True  # False: do not measure every client before round 0 (for huge N)
+    store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all
 
 
 @dataclass(frozen=True)

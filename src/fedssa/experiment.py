@@ -7,29 +7,23 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-
 from fedssa.config import Settings, load_settings, parse_settings
-from fedssa.core.client import copy_in, module_state
-from fedssa.core.payload import Tensors, own
+from fedssa.core.payload import Tensors
 from fedssa.core.rounds import Federation, run_rounds
-from fedssa.core.seeds import seeded
-from fedssa.core.split import SplitModel
-from fedssa.core.training import LocalData
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
 from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
 from fedssa.lock import InterruptLater, RunLock
-from fedssa.population import SimulatedClients, build_net, task_of
+from fedssa.population import SimulatedClients
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
+from fedssa.saved import write_models
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
-from fedssa.simulate.slots import Slots
-from fedssa.simulate.store import NO_SLOT, ClientStore
+from fedssa.simulate.store import ClientStore
 
 GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
 
@@ -59,12 +53,12 @@ def run(
     """Run a recipe (a file, or a table of the same shape) into a new directory; by default below `runs`."""
     name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
     loaded = load_settings(settings)
-    return _to_the_end(start(loaded, Path(out or default_out(loaded, name))), workers)
+    return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers), workers)
 
 
 def resume(path: Path | str, *, workers: int = 1) -> RunResult:
     """Finish a run that was stopped; of one that has ended, the result."""
-    begun = reopen(Path(path))
+    begun = reopen(Path(path), workers=workers)
     if isinstance(begun, Run):
         return _to_the_end(begun, workers)
     if begun.kind == "diverged":
@@ -84,59 +78,81 @@ def default_out(settings: Settings, name: str) -> Path:
     return Path("runs") / f"{name}-{method}-s{settings.seed}"
 
 
-def start(settings: Settings, out: Path) -> "Run":
-    """Make the run directory: it appears by rename, complete with its settings, or not at all."""
-    with writing(out, begun=False):
-        if out.exists():
-            raise RunDirError(_already_there(out, settings))
-    clients = SimulatedClients(settings, prepare(settings.data))
-    clients.check_models()
-    dataset = clients.dataset
+def start(settings: Settings, out: Path, *, workers: int = 1) -> "Run":
+    """Make the run directory: it appears by rename, complete with its settings, or not at all.
+
+    If there are to be several workers, they start while the data are read here.
+    """
     staging = out.with_name(f".{out.name}.{os.getpid()}")
-    with writing(out, begun=False):
-        try:
+    with ExitStack() as undo:
+        with writing(out, begun=False):
+            if out.exists():
+                raise RunDirError(_already_there(out, settings))
+            _make_parents(staging, undo)
+            undo.callback(shutil.rmtree, staging, ignore_errors=True)
+            staging.mkdir()
+            lock = undo.enter_context(closing(RunLock(staging)))
+        pool = _start_pool(settings, workers, lock, undo)
+        clients = SimulatedClients(settings, prepare(settings.data))
+        clients.check_models()
+        dataset = clients.dataset
+        with writing(out, begun=False):
             staged = RunDir(staging, settings.table, dataset.digest, dataset.class_names, dataset.input_shape)
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
             ClientStore.create(staging / "store", len(clients.infos))
-            lock = RunLock(staging)
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
-    return Run(RunDir.open(out), clients, lock)
+        begun = Run(RunDir.open(out), clients, lock, pool)
+        undo.pop_all()
+        return begun
 
 
-def reopen(path: Path) -> "Run | Outcome":
+def _make_parents(folder: Path, undo: ExitStack) -> None:
+    for parent in reversed(folder.parents):
+        if not parent.exists():
+            parent.mkdir()
+            undo.callback(partial(_remove_if_empty, parent))
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _start_pool(settings: Settings, workers: int, lock: RunLock, undo: ExitStack) -> Pool | None:
+    if workers <= 1:
+        return None
+    return undo.enter_context(Pool(min(workers, settings.partition.clients), keep_open=[lock.descriptor]))
+
+
+def reopen(path: Path, *, workers: int = 1) -> "Run | Outcome":
     """Take up a run where its last committed round left it; of one that has ended, how it ended."""
     run_dir = RunDir.open(path)
-    with writing(path):
-        lock = RunLock(path)
-    try:
+    with ExitStack() as undo:
+        with writing(path):
+            lock = undo.enter_context(closing(RunLock(path)))
         if outcome := run_dir.outcome():
             if outcome.kind == "finished":
                 shutil.rmtree(run_dir.store, ignore_errors=True)  # it may have been killed right before this
-            lock.close()
             return outcome
         settings = parse_settings(run_dir.settings)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
+        pool = _start_pool(settings, workers, lock, undo)
         dataset = prepare(settings.data)
         theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
         if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
             then, now = run_dir.data_digest[:12], dataset.digest[:12]
             raise DataError(f"{path}: begun with other data or class names (digest {then}, now {now})")
-        return Run(run_dir, SimulatedClients(settings, dataset), lock)
-    except BaseException:
-        with suppress(OSError):
-            lock.close()
-        raise
+        begun = Run(run_dir, SimulatedClients(settings, dataset), lock, pool)
+        undo.pop_all()
+        return begun
 
 
 class Run:
     """A run directory that this process holds the lock of. Iterate over `rounds` to run what is left of it."""
 
-    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock) -> None:
+    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Pool | None) -> None:
         self.dir, self.settings = run_dir, clients.settings
-        self._clients, self._lock = clients, lock
+        self._clients, self._lock, self._pool = clients, lock, pool
         self._store = ClientStore(run_dir.store, clients.groups)
         committed = self._store.committed
         with writing(run_dir.path):
@@ -150,14 +166,16 @@ class Run:
         self._warned_of_growth = False
 
     def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
         self._lock.close()
 
     def rounds(self, *, workers: int = 1, pool: Pool | None = None) -> Iterator[RoundRecord]:
         """Run to the end, yielding each record when its round is committed. It may be left at any moment.
 
-        With one worker in this process; with more on a pool of its own, or on the one given.
+        With one worker in this process; with more on the pool given, on the one it was started with, or on a new one.
         """
-        settings = self.settings
+        settings, pool = self.settings, pool or self._pool
         if workers < 1:
             raise SettingsError(f"workers = {workers}: should be at least 1")
         for warning in (*settings.method.warnings(settings.rounds.total), *self._clients.warnings()):
@@ -188,10 +206,9 @@ class Run:
 
     def _federation(self, workers: int, pool: Pool | None, stack: ExitStack) -> Federation:
         if workers == 1 and pool is None:
-            return SerialFederation(self._clients, self._store)
-        if pool is None:
-            num_workers = min(workers, len(self._clients.infos))
-            pool = stack.enter_context(Pool(num_workers, keep_open=[self._lock.descriptor]))
+            return SerialFederation(self._clients, self._store, self._clients.slots(self.dir.store))
+        pool = pool or _start_pool(self.settings, workers, self._lock, stack)
+        assert pool is not None
         data = self._clients.dataset.folder
         pool.open({"settings": self.settings.table, "data": str(data), "store": str(self.dir.store)})
         return PoolFederation(self._clients, self._store, pool)
@@ -226,59 +243,9 @@ class Run:
         """Models first, then the word that the run has ended, then the store may go. Each step can be repeated."""
         with writing(self.dir.path):
             if self.settings.run.keep_models:
-                self._write_models()
+                write_models(self.dir, self._store)
             self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
         shutil.rmtree(self.dir.store, ignore_errors=True)
-
-    def _write_models(self) -> None:
-        slots, final, staging = Slots(self.dir.store), self.dir.path / "models", self.dir.path / "models.tmp"
-        if final.exists():
-            return
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
-        for client, slot in enumerate(self._store.committed.slots.tolist()):
-            trained = slot != NO_SLOT
-            group = self._clients.groups[client]
-            state = slots.read(group, slot, client) if trained else self._clients.client(client).state()
-            net = {name.removeprefix("net."): own(t) for name, t in state.items() if name.startswith("net.")}
-            (staging / self.dir.model_file(client).name).write_bytes(save(net, metadata={"client": str(client)}))
-        os.rename(staging, final)  # noqa: PTH104
-
-
-def load_client(run_dir: Path | str, client: int) -> SplitModel:
-    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes."""
-    directory = RunDir.open(Path(run_dir))
-    settings = parse_settings(directory.settings)
-    file = directory.model_file(client)
-    if not file.exists():
-        raise RunDirError(_why_no_model(directory, settings, client))
-    task = task_of(settings, len(directory.class_names), directory.input_shape)
-    with seeded(settings.seed, "start", client=client):
-        net = build_net(settings, client, task)
-    try:
-        copy_in(load(file.read_bytes()), module_state(net))
-    except (OSError, SafetensorError) as error:
-        raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
-    return net.eval()
-
-
-def load_client_data(run_dir: Path | str, client: int) -> LocalData:
-    """The samples that a client of a run trained, validated and was tested on."""
-    settings = parse_settings(RunDir.open(Path(run_dir)).settings)
-    return SimulatedClients(settings, prepare(settings.data)).data(client)
-
-
-def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str:
-    if client not in range(settings.partition.clients):
-        return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
-    outcome = directory.outcome()
-    if outcome is None:
-        return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
-    if outcome.kind == "diverged":
-        return f"{directory.path}: has no models ({outcome.message})"
-    if not settings.run.keep_models:
-        return f"{directory.path}: its models were not kept (run.keep_models = false)"
-    return f"{directory.model_file(client)}: is not there any more; run it again"
 
 
 def _already_there(out: Path, settings: Settings) -> str:

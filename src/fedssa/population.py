@@ -23,6 +23,7 @@ from fedssa.errors import ClientError, FedSSAError, ModelError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class
+from fedssa.simulate.slots import Slots
 
 
 class SimulatedClients:
@@ -45,8 +46,8 @@ class SimulatedClients:
     @cached_property
     def infos(self) -> list[ClientInfo]:
         """Made when asked for: a worker need not split the samples of clients that are never its own."""
-        trains = (split.train for split in self.splits)
-        return [ClientInfo(k, tuple(np.unique(self._y[train]).tolist()), len(train)) for k, train in enumerate(trains)]
+        counts = (np.bincount(self._y[split.train]) for split in self.splits)
+        return [ClientInfo(k, tuple(np.flatnonzero(num).tolist()), int(num.sum())) for k, num in enumerate(counts)]
 
     @property
     def splits(self) -> Iterator[LocalSplit]:
@@ -99,6 +100,11 @@ class SimulatedClients:
     def data(self, client: int) -> LocalData:
         split = self._split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
+
+    def slots(self, folder: Path) -> Slots:
+        """Their states; each group's file has its share of the memory that states may take."""
+        budget = self.settings.run.store_memory
+        return Slots(folder) if budget is None else Slots(folder, 1e9 * budget / len(set(self.groups)))
 
     def check_models(self) -> None:
         """Build one client of each architecture: what does not fit is refused before a run starts."""

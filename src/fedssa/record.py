@@ -7,7 +7,7 @@ A run directory holds
     rounds.jsonl       one RoundRecord a line; equal runs give equal files
     timings.jsonl      seconds a round; they differ from run to run
     store/             client states and server state, while the run is going
-    models/            the clients' final models, one safetensors file each
+    models/            the final models of clients that trained, one safetensors file each
     outcome.json       how the run ended; absent while it has not
 
 Nothing here imports torch, so that reports start fast.
@@ -202,7 +202,7 @@ class RunDir:
 
 def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
     """Write what a run directory has from the start; it gets its final name when the store is there too."""
-    run_dir.path.mkdir(parents=True)
+    run_dir.path.mkdir(parents=True, exist_ok=True)
     head = {
         "format": FORMAT,
         "settings": run_dir.settings,

@@ -20,6 +20,7 @@ from fedssa.core.payload import Tensors
 from fedssa.errors import ClientError, FedSSAError
 from fedssa.population import SimulatedClients
 from fedssa.simulate.jobs import Population, run_job, say_hello
+from fedssa.simulate.memory import keep_freed_memory
 from fedssa.simulate.slots import Slots
 from fedssa.simulate.store import Job
 from fedssa.simulate.wire import answer_to_wire, error_to_wire, read_frame, write_frame
@@ -31,6 +32,7 @@ Site = tuple[Population, Slots]
 def main() -> None:
     requests, replies = sys.stdin.buffer, _take_stdout()
     torch.set_num_threads(1)
+    keep_freed_memory()
     inbox: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
     site: Site | FedSSAError = ClientError("a worker that was not told what to work on")
@@ -60,7 +62,8 @@ def _listen(requests: BinaryIO, inbox: "queue.SimpleQueue[Frame]") -> None:
 def _open(setup: dict[str, Any]) -> Site | FedSSAError:
     """What to work on, or why that cannot be: the answer to every job then."""
     try:
-        return SimulatedClients.open(setup["settings"], Path(setup["data"])), Slots(Path(setup["store"]))
+        clients = SimulatedClients.open(setup["settings"], Path(setup["data"]))
+        return clients, clients.slots(Path(setup["store"]))
     except FedSSAError as error:
         return error
 

@@ -104,3 +104,10 @@ def test_one_thread_puts_the_number_back_after_an_error() -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_seeding_keeps_nothing_for_devices_that_are_not_there() -> None:
+    before = len(torch.cuda._queued_calls)
+    with seeded(0, "training"):
+        pass
+    assert len(torch.cuda._queued_calls) == before

@@ -32,9 +32,13 @@ def torch_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1, step:
 @contextmanager
 def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> Iterator[None]:
     """For code that draws from torch's global generator (initialisers, dropout); the generator is put back."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, stream, t=t, client=client))
+    before = torch.get_rng_state()
+    try:
+        # not torch.manual_seed: for every device that is not there it keeps a traceback, a millisecond and some memory
+        torch.default_generator.manual_seed(derive(seed, stream, t=t, client=client))
         yield
+    finally:
+        torch.set_rng_state(before)
 
 
 @contextmanager

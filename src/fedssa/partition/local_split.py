@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -43,9 +44,10 @@ def split_by_class(indices: Indices, labels: Labels, rng: np.random.Generator, *
 
 def shuffled_classes(indices: Indices, labels: Labels, rng: np.random.Generator) -> list[Indices]:
     shuffled = rng.permutation(indices)
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    _, sizes = np.unique(labels[by_class], return_counts=True)
-    return np.split(by_class, np.cumsum(sizes)[:-1])
+    of_each = labels[shuffled]
+    by_class = shuffled[np.argsort(of_each, kind="stable")]
+    ends = np.cumsum(np.bincount(of_each)).tolist()
+    return [by_class[start:end] for start, end in pairwise((0, *ends)) if end > start] or [by_class]
 
 
 def take_one(train: list[Indices], part: list[Indices]) -> None:

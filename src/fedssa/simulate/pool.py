@@ -44,6 +44,9 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         for worker in self._workers:
             worker.close()
 

@@ -10,9 +10,8 @@ from fedssa.simulate.store import ClientStore
 
 
 class SerialFederation:
-    def __init__(self, population: Population, store: ClientStore) -> None:
-        self._population, self._store = population, store
-        self._slots = Slots(store.folder)
+    def __init__(self, population: Population, store: ClientStore, slots: Slots) -> None:
+        self._population, self._store, self._slots = population, store, slots
 
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         if not evaluate_start:

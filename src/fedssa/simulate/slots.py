@@ -63,10 +63,14 @@ def _padding(size: int) -> int:
 
 
 class Slots:
-    """Reads and writes states in slots; every process that runs clients has one."""
+    """Reads and writes states in slots; every process that runs clients has one.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    The files' pages stay in memory while the system has room, and outlive the process. Of a file's slots behind the
+    first `kept_bytes` they are given back at once.
+    """
+
+    def __init__(self, folder: Path, kept_bytes: float = math.inf) -> None:
+        self._folder, self._kept_bytes = folder, kept_bytes
         self._layouts: dict[int, Layout] = {}
 
     def write(self, group: int, slot: int, client: int, t: int, state: Tensors, state_digest: str) -> None:
@@ -75,12 +79,21 @@ class Slots:
         for tensor in state.values():
             content = bytes_of(tensor.detach().contiguous())
             buffers += [content, memoryview(bytes(_padding(len(content))))]
+        keep, offset = self._is_kept(slot, layout), slot * layout.slot_size
         with writing(self._folder.parent):
-            _write_at(self._file(group), [b for b in buffers if b], slot * layout.slot_size)
+            _write_at(self._file(group), [b for b in buffers if b], offset, flags=0 if keep else os.RWF_DSYNC)
+            if not keep:
+                _give_back(self._file(group), offset, layout.slot_size)
 
     def load(self, group: int, slot: int, client: Client, *, check: bool) -> None:
         """Copy the state in a slot into its client."""
         client.load_state(self._mapped(group, slot, client.id, check=check))
+        layout = self._read_layout(group)
+        if not self._is_kept(slot, layout):
+            _give_back(self._file(group), slot * layout.slot_size, layout.slot_size)
+
+    def _is_kept(self, slot: int, layout: Layout) -> bool:
+        return (slot + 1) * layout.slot_size <= self._kept_bytes
 
     def read(self, group: int, slot: int, client: int) -> Tensors:
         """The state of a client, checked, in memory of its own."""
@@ -141,13 +154,19 @@ def _map(path: Path, offset: int, size: int) -> torch.Tensor | None:
     return torch.frombuffer(pages, dtype=torch.uint8)[before:]
 
 
-def _write_at(path: Path, buffers: Sequence[memoryview], offset: int) -> None:
+def _give_back(path: Path, offset: int, size: int) -> None:
+    """Let the system forget pages that are on disk."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+
+
+def _write_at(path: Path, buffers: Sequence[memoryview], offset: int, *, flags: int) -> None:
     """One after another from `offset` on. Written, not mapped: a full disk is then an error and not a dead process."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     left = list(buffers)
     try:
         while left:
-            written = os.pwritev(descriptor, left[:MAX_BUFFERS], offset)
+            written = os.pwritev(descriptor, left[:MAX_BUFFERS], offset, flags)
             offset += written
             while left and written >= len(left[0]):
                 written -= len(left.pop(0))
