@@ -13,8 +13,11 @@ from fedssa.core.payload import Tensors
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
-from fedssa.kernels import Kernel
+from fedssa.kernels import Kernel, in_c
 from fedssa.methods import Standalone
+
+KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
+collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,13 +17,13 @@ from fedssa.data.cifar import Cifar10
 from fedssa.data.digits import Digits
 from fedssa.kernels import Kernel, Moves, gather, using
 from fedssa.methods import Standalone
-from tests.conftest import make_client, same_bits, vectors
+from tests.conftest import KERNELS, make_client, vectors
 
 SHAPES = [(1, 1, 8, 8), (5, 3, 32, 32), (3, 2, 7, 11), (2, 1, 5, 3)]
 NAMES = [(), ("crop",), ("flip",), ("erase",), ("crop", "flip", "erase")]
 
 
-@pytest.fixture(params=["c", "torch"], autouse=True)
+@pytest.fixture(params=KERNELS, autouse=True)
 def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     """What is drawn is the same for both; what applies it is not."""
     name: Kernel = request.param
@@ -184,20 +184,6 @@ def test_several_are_done_one_after_another() -> None:
 def test_data_without_augmentation_stay_as_they_are() -> None:
     x = images(3, 1, 5, 5)
     assert torch.equal(augmented((), x, rng()), x)
-
-
-@pytest.mark.parametrize("names", NAMES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_both_kernels_give_the_same_bits(names: tuple[str, ...], shape: tuple[int, ...]) -> None:
-    num, channels, height, width = shape
-    moves = draw(names, num, height, width, rng())
-    size, index = (num + 3, height, width, channels), torch.randint(num + 3, (num,), generator=rng())
-    for samples in (torch.randint(256, size, dtype=torch.uint8, generator=rng()), torch.randn(size, generator=rng())):
-        with using("c"):
-            ours = gather(samples, index, moves)
-        with using("torch"):
-            theirs = gather(samples, index, moves)
-        assert same_bits({"x": ours}, {"x": theirs})
 
 
 def format_client(names: tuple[str, ...], kernel: Kernel, *, channels_last: bool) -> Client:

@@ -28,7 +28,7 @@ def _no_variable(monkeypatch: Patch) -> None:
 
 
 def without_library(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(in_c, "_library", lambda: OSError("no such file"))
+    monkeypatch.setattr(in_c, "_library", lambda: OSError("it was not built"))
     monkeypatch.setattr(in_c, "has_avx2", lambda: False)
 
 
@@ -41,7 +41,7 @@ def with_avx2(monkeypatch: Patch) -> None:
 
 
 Machine = Callable[[Patch], None]
-NOT_BUILT = "the C kernel was not built; install a C compiler (gcc or clang), then fedssa anew"
+NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc or clang), then fedssa anew"
 
 
 # -- names -----------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_library_that_cannot_be_loaded_is_missing(monkeypatch: Patch, tmp_path
     in_c._library.cache_clear()
     in_c.has_avx2.cache_clear()
     try:
-        assert in_c.missing() == NOT_BUILT
+        assert "file too short" in (in_c.missing() or "")
         assert not in_c.has_avx2()
         assert resolve("auto") == "torch"
     finally:
@@ -238,7 +238,19 @@ def test_a_run_that_names_its_kernel_does_not_ask_the_environment(tmp_path: Path
 
 def test_without_the_library_a_run_that_wants_it_leaves_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
     without_library(monkeypatch)
-    with pytest.raises(SettingsError, match=r"^run\.kernel = 'c': the C kernel was not built"):
+    with pytest.raises(SettingsError, match=r"^run\.kernel = 'c': there is no C kernel"):
         fedssa.run(images("c"), out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     assert named(fedssa.run(tiny(rounds={"total": 1}), out=tmp_path / "run").path) == "torch"
+
+
+def test_a_library_of_other_sources_is_not_used(monkeypatch: Patch) -> None:
+    assert in_c.missing() is None
+    monkeypatch.setattr(in_c, "_is_stale", lambda _: True)
+    in_c._library.cache_clear()
+    try:
+        assert (in_c.missing() or "").startswith("there is no C kernel (it was built from other sources); install")
+    finally:
+        monkeypatch.undo()
+        in_c._library.cache_clear()
+    assert in_c._is_stale(b"of another time")

@@ -3,6 +3,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef FEDSSA_SOURCES
+const char *fedssa_sources(void) { return FEDSSA_SOURCES; } /* a digest of all that the library was built from */
+#endif
+
 typedef struct {
     int64_t num, height, width, channels, num_samples;
     const void *samples;  /* [num_samples][height][width][channels] */

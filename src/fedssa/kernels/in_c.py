@@ -1,6 +1,7 @@
 """The kernels in C (conv_relu_pool.c, batch.c), called through ctypes from a library built with the package."""
 
 import ctypes
+import hashlib
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -41,10 +42,22 @@ class Batch(ctypes.Structure):
 @cache
 def _library() -> ctypes.CDLL | OSError:
     files = [Path(__file__).with_name(LIBRARY + suffix) for suffix in EXTENSION_SUFFIXES]
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return OSError("it was not built")
     try:
-        return ctypes.CDLL(str(next((file for file in files if file.exists()), files[0])))
+        library = ctypes.CDLL(str(file))
     except OSError as error:
         return error
+    library.fedssa_sources.restype = ctypes.c_char_p
+    return OSError("it was built from other sources") if _is_stale(library.fedssa_sources()) else library
+
+
+def _is_stale(built_from: bytes) -> bool:
+    """In a checkout the sources lie beside it, and may have changed since."""
+    sources = sorted(Path(__file__).parent.glob("*.[ch]"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
+    return bool(sources) and built_from != digest.encode()
 
 
 def _loaded() -> ctypes.CDLL:
@@ -55,8 +68,9 @@ def _loaded() -> ctypes.CDLL:
 
 def missing() -> str | None:
     """Why there is no C kernel here; None if there is one."""
-    if isinstance(_library(), OSError):
-        return "the C kernel was not built; install a C compiler (gcc or clang), then fedssa anew"
+    library = _library()
+    if isinstance(library, OSError):
+        return f"there is no C kernel ({library}); install a C compiler (gcc or clang), then fedssa anew"
     return None
 
 
