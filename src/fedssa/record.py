@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,8 +91,10 @@ def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
 def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
     """Unweighted mean over clients, for each kind of inference that all of them report."""
     tests = [s.test for s in scores]
-    kinds = [k for k in tests[0] if all(k in test for test in tests)] if tests else []
-    return {kind: sum(test[kind] for test in tests) / len(tests) for kind in kinds}
+    if not tests:
+        return {}
+    shared = set(tests[0]).intersection(*tests)
+    return {kind: sum(map(itemgetter(kind), tests)) / len(tests) for kind in tests[0] if kind in shared}
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float) -> int | None:
