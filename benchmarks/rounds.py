@@ -120,7 +120,7 @@ def _own_id() -> int:
     return int(Path("/proc/self/stat").read_text().split()[0])
 
 
-def measure_sizes(repeats: int = 3) -> list[dict[str, float]]:
+def measure_sizes(repeats: int = 2) -> list[dict[str, float]]:
     """In turn, each in a fresh process; medians."""
     measured: dict[int, list[dict[str, float]]] = {n: [] for n in SIZES}
     for _ in range(repeats):

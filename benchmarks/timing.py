@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-REPEATS = 7
+REPEATS = 5
 
 
 def seconds(work: Callable[[], object]) -> float:
