@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fedssa.core.client import Answer, Client, ClientInfo
-from fedssa.core.method import Method
+from fedssa.core.method import Method, Upload
 from fedssa.core.ops import header_rows, set_header_rows
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, num_params
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
@@ -127,6 +127,16 @@ def share_memory(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     """Whether any tensor of `a` lies in the same memory as any of `b`."""
     storages = [{t.untyped_storage().data_ptr() for t in tensors.values() if t.numel()} for tensors in (a, b)]
     return bool(storages[0] & storages[1])
+
+
+def numbers_up_and_down(method: Method, num_classes: int, num_seen: int) -> tuple[int, int]:
+    """What a client with a header of the paper's width uploads, and what it is sent after a round with it alone."""
+    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
+    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
+    payload = method.uplink(client, {}, t=0)
+    joined = client.hello(evaluate_start=False)
+    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, payload)], t=0)
+    return num_params(payload), num_params(method.downlink(server, joined, t=1))
 
 
 def same_bits(a: Tensors, b: Tensors) -> bool:

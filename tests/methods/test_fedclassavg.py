@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, digest, num_params
+from fedssa.core.payload import Tensors, digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.methods import FedClassAvg
 from fedssa.methods.fedclassavg import supcon
-from tests.conftest import bare_net, info, make_client, rows_of, set_rows, tiny_net
+from tests.conftest import bare_net, info, make_client, numbers_up_and_down, rows_of, set_rows
 
 TASK = Task(num_classes=2, input_shape=(2,), width=2)
 EYE = [[1.0, 0.0], [0.0, 1.0]]
@@ -236,10 +236,4 @@ def test_nothing_comes_before_anybody_uploaded() -> None:
 )
 def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> None:
     method = FedClassAvg()
-    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
-    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    payload = method.uplink(client, {}, t=0)
-    assert num_params(payload) == numbers
-    joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, payload)], t=0)
-    assert num_params(method.downlink(server, joined, t=1)) == numbers
+    assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)

@@ -8,12 +8,12 @@ from torch import nn
 
 from fedssa.core.client import Client
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors, num_params
+from fedssa.core.payload import Tensors
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.methods import FedProto
-from tests.conftest import bare_net, info, make_client, tiny_net
+from tests.conftest import bare_net, info, make_client, numbers_up_and_down
 
 TASK = Task(num_classes=3, input_shape=(2,), width=2)
 X, Y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
@@ -172,10 +172,4 @@ def test_no_prototype_of_a_class_it_has_not_seen_is_chosen() -> None:
 )
 def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> None:
     method = FedProto()
-    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
-    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    sent = method.uplink(client, {}, t=0)
-    assert num_params(sent) == numbers
-    joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, sent)], t=0)
-    assert num_params(method.downlink(server, joined, t=1)) == numbers
+    assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)

@@ -6,10 +6,10 @@ import pytest
 
 from fedssa.core.client import Client
 from fedssa.core.method import Upload
-from fedssa.core.payload import digest, num_params
+from fedssa.core.payload import digest
 from fedssa.core.task import Task
 from fedssa.methods import FedSSA
-from tests.conftest import info, make_client, rows_message, rows_of, set_rows, tiny_net
+from tests.conftest import info, make_client, numbers_up_and_down, rows_message, rows_of, set_rows
 
 TASK = Task(num_classes=3, input_shape=(4,), width=1)
 MINE = [[2.0, 4.0], [6.0, 8.0], [10.0, 12.0]]
@@ -171,13 +171,7 @@ def test_masked_headers_and_counts_exclude_one_another() -> None:
 )
 def test_numbers_up_and_down(upload_form: str, num_classes: int, num_seen: int, numbers: int) -> None:
     method = FedSSA(upload_form=upload_form)  # type: ignore[arg-type]
-    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
-    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    payload = method.uplink(client, {}, t=0)
-    assert num_params(payload) == numbers
-    joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, payload)], t=0)
-    assert num_params(method.downlink(server, joined, t=1)) == numbers
+    assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)
 
 
 # -- warnings --------------------------------------------------------------------------------------------------

@@ -7,13 +7,22 @@ import torch
 
 from fedssa.core.client import Client
 from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, num_params
+from fedssa.core.payload import Tensors
 from fedssa.core.rounds import Rounds, run_rounds
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.methods import FedProto, FedSSA, FedSSAPlus
 from tests.conftest import TASK as TINY_TASK
-from tests.conftest import LiveFederation, bare_net, info, make_client, rows_of, same_bits, set_rows, tiny_net
+from tests.conftest import (
+    LiveFederation,
+    bare_net,
+    info,
+    make_client,
+    numbers_up_and_down,
+    rows_of,
+    same_bits,
+    set_rows,
+)
 
 TASK = Task(num_classes=3, input_shape=(2,), width=2)
 X, Y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
@@ -156,10 +165,4 @@ def test_prototypes_of_the_final_model_go_up() -> None:
 )
 def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> None:
     method = FedSSAPlus()
-    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
-    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    sent = method.uplink(client, {}, t=0)
-    assert num_params(sent) == numbers
-    joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, sent)], t=0)
-    assert num_params(method.downlink(server, joined, t=1)) == numbers
+    assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)

@@ -8,10 +8,10 @@ import torch
 import fedssa
 from fedssa.core.client import ClientInfo
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors, digest, num_params
+from fedssa.core.payload import Tensors, digest
 from fedssa.core.task import Task
 from fedssa.methods import LGFedAvg
-from tests.conftest import info, make_client, rows_of, set_rows, tiny_net
+from tests.conftest import info, make_client, numbers_up_and_down, rows_of, set_rows
 from tests.tiny import tiny
 
 TASK = Task(num_classes=3, input_shape=(4,), width=1)
@@ -84,10 +84,4 @@ def test_it_equals_the_ablation_m1_a_to_the_last_bit(tmp_path: Path) -> None:
 )
 def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> None:
     method = LGFedAvg()
-    task = Task(num_classes=num_classes, input_shape=(4,), width=500)
-    client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    payload = method.uplink(client, {}, t=0)
-    assert num_params(payload) == numbers
-    joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, payload)], t=0)
-    assert num_params(method.downlink(server, joined, t=1)) == numbers
+    assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)
