@@ -89,6 +89,26 @@ def test_models_are_kept_only_if_asked(tmp_path: Path) -> None:
         fedssa.load_client(tmp_path / "run", 0)
 
 
+def test_representations_are_what_the_header_sees_of_test_samples(tmp_path: Path) -> None:
+    settings = tiny(run={"representations": 30}, rounds={"total": 1, "fraction": 0.75})
+    result = fedssa.run(settings, out=tmp_path / "run")
+    with np.load(RunDir.open(result.path).representations_file, allow_pickle=False) as file:
+        found, labels, clients = file["representations"], file["labels"], file["clients"]
+    assert (found.dtype, found.shape) == (np.float16, (30, 16))
+    assert np.bincount(clients).tolist() == [7, 8, 7, 8]  # fair shares
+    for k in range(4):  # a client that did not take part has its start
+        net, samples = fedssa.load_client(result.path, k), fedssa.load_client_data(result.path, k).test
+        num = int((clients == k).sum())
+        with torch.no_grad():
+            expected = net.extractor(fedssa.as_input(samples.x[:num]))
+        np.testing.assert_allclose(found[clients == k], expected.numpy(), rtol=1e-3, atol=1e-4)
+        assert labels[clients == k].tolist() == samples.y[:num].tolist()
+
+
+def test_shaking_is_recorded_round_by_round(finished: fedssa.RunResult) -> None:
+    assert [record.shaking is None for record in finished.records] == [True, True, False, False]
+
+
 def test_evaluate_start_can_be_left_out(tmp_path: Path) -> None:
     result = fedssa.run(tiny(rounds={"total": 1, "fraction": 0.5}, run={"evaluate_start": False}), out=tmp_path / "run")
     assert result.records[0].accuracy == {}

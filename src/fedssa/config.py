@@ -45,6 +45,7 @@ class Models:
 class RunOptions:
     kernel: Kernel = "auto"  # what computes the hot operations: C where it pays, or the one that is named
     keep_models: bool = True  # write every trained client's model when the run ends
+    representations: Annotated[int, Ge(0), Le(2000)] = 0  # of so many test samples, written when the run ends (t-SNE)
     target: Annotated[float, Gt(0), Le(1)] | None = None  # accuracy whose first round is to be named
     evaluate_start: bool = True  # False: do not measure every client before round 0 (for huge N)
     store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all

@@ -20,7 +20,7 @@ from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError, Setti
 from fedssa.lock import InterruptLater, RunLock
 from fedssa.population import SimulatedClients
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
-from fedssa.saved import write_models
+from fedssa.saved import write_models, write_representations
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
 from fedssa.simulate.store import ClientStore
@@ -244,6 +244,8 @@ class Run:
         with writing(self.dir.path):
             if self.settings.run.keep_models:
                 write_models(self.dir, self._store)
+            if self.settings.run.representations:
+                write_representations(self.dir, self._store, self._clients)
             self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
         shutil.rmtree(self.dir.store, ignore_errors=True)
 

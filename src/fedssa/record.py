@@ -8,6 +8,7 @@ A run directory holds
     timings.jsonl      seconds a round; they differ from run to run
     store/             client states and server state, while the run is going
     models/            the final models of clients that trained, one safetensors file each
+    representations.npz   of some test samples by their clients' final models, if run.representations asks for them
     outcome.json       how the run ended; absent while it has not
 
 Nothing here imports torch, so that reports start fast.
@@ -68,6 +69,7 @@ class RoundRecord:
     clients: tuple[ClientRecord, ...] = ()
     server_digest: str = ""
     events: dict[str, int] = field(default_factory=dict)  # what the method has counted up to here
+    shaking: float | None = None  # mean change of the global rows since the round before, where a method has such rows
 
     @property
     def headline(self) -> float | None:
@@ -136,6 +138,10 @@ class RunDir:
     @property
     def store(self) -> Path:
         return self.path / "store"
+
+    @property
+    def representations_file(self) -> Path:
+        return self.path / "representations.npz"
 
     def model_file(self, client: int) -> Path:
         return self.path / "models" / f"client-{client:05d}.safetensors"

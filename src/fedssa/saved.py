@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
@@ -11,7 +12,7 @@ from fedssa.config import Settings, parse_settings
 from fedssa.core.client import copy_in, module_state
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
-from fedssa.core.training import LocalData
+from fedssa.core.training import LocalData, representations
 from fedssa.data import prepare
 from fedssa.errors import RunDirError
 from fedssa.population import SimulatedClients, build_net, task_of
@@ -33,6 +34,25 @@ def write_models(run_dir: RunDir, store: ClientStore) -> None:
             net = {name.removeprefix("net."): t for name, t in state.items() if name.startswith("net.")}
             (staging / run_dir.model_file(client).name).write_bytes(save(net, metadata={"client": str(client)}))
     os.rename(staging, final)  # noqa: PTH104
+
+
+def write_representations(run_dir: RunDir, store: ClientStore, clients: SimulatedClients) -> None:
+    """Of some test samples of every client, by its final model: what its header sees."""
+    slots, wanted = Slots(store.folder), clients.settings.run.representations
+    rows, labels, owners = [], [], []
+    for k, (group, slot) in enumerate(zip(clients.groups, store.committed.slots.tolist(), strict=True)):
+        num = (k + 1) * wanted // len(clients.groups) - k * wanted // len(clients.groups)  # fair shares
+        client = clients.client(k)
+        if slot != NO_SLOT:
+            slots.load(group, slot, client, check=True)
+        found = representations(client, client.data.test, num)
+        rows.append(found.numpy().astype(np.float16))
+        labels.append(client.data.test.y[: len(found)].numpy())
+        owners.append(np.full(len(found), k))
+    staging = run_dir.representations_file.with_suffix(".tmp.npz")
+    parts = {"representations": np.concatenate(rows), "labels": np.concatenate(labels)}
+    np.savez(staging, allow_pickle=False, clients=np.concatenate(owners), **parts)
+    os.replace(staging, run_dir.representations_file)  # noqa: PTH105
 
 
 def load_client(run_dir: Path | str, client: int) -> SplitModel:

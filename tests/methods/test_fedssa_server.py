@@ -31,6 +31,13 @@ def test_the_mean_of_a_class_is_over_those_who_have_seen_it() -> None:
     assert server["known"].tolist() == [True, True, False]
 
 
+def test_shaking_is_the_mean_way_of_the_rows_that_the_server_had() -> None:
+    before = state([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0]], [True, True, False])
+    after = state([[3.0, 4.0], [1.0, 1.0], [0.0, 0.0]], [True, True, True])
+    assert FedSSA().shaking(before, after) == 2.5  # (5 + 0) / 2; the third row was not there before
+    assert FedSSA().shaking(EMPTY, after) is None
+
+
 def test_a_class_that_nobody_uploads_keeps_its_row() -> None:
     before = state([[9.0, 9.0], [7.0, 7.0], [5.0, 5.0]], [True, True, True])
     server = FedSSA().aggregate(before, [SECOND], t=1)

@@ -67,6 +67,10 @@ class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behavi
         """What has happened up to here that a user should know of, counted: for the record."""
         return {}
 
+    def shaking(self, before: Tensors, after: Tensors) -> float | None:
+        """How far the server's class rows moved in a round, if it has such rows: for the record."""
+        return None
+
     def warnings(self, num_rounds: int) -> list[str]:
         """What a user should know before such a run starts."""
         return []

@@ -48,6 +48,12 @@ def mean_by_class(uploads: Sequence[ClassRows], previous: Tensor) -> tuple[Tenso
     return mean, uploaded
 
 
+def mean_row_change(before: Tensor, after: Tensor, which: Tensor) -> float | None:
+    """Mean over those classes of the distance between a row and its successor."""
+    change = torch.linalg.vector_norm((after.double() - before.double())[which], dim=1)
+    return float(change.mean()) if len(change) else None
+
+
 def weighted_mean(uploads: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
     """Tensor by tensor, with the arithmetic of `mean_by_class`; whole numbers (counters) become the largest one."""
     mean = {}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, Protocol
 
 from annotated_types import Ge, Gt, Le
@@ -78,10 +78,11 @@ def run_rounds(
             _check(answer, t)
         with one_thread():
             uploads = [Upload(infos[a.client], a.payload) for a in answers]
-            server = owned(method.aggregate(server, uploads, t))
+            before, server = server, owned(method.aggregate(server, uploads, t))
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
-        yield Round(_record(t, clients, scores, server, method.events(server)), server)
+        record = _record(t, clients, scores, server, method.events(server))
+        yield Round(replace(record, shaking=method.shaking(before, server)), server)
 
 
 def _check(answer: Answer, t: int) -> None:

@@ -11,10 +11,10 @@ from torch import Tensor
 from fedssa.core.augment import draw
 from fedssa.core.method import Method
 from fedssa.core.payload import Tensors
-from fedssa.core.seeds import seeded, torch_rng
+from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.sgd import SGD
 from fedssa.errors import Diverged
-from fedssa.kernels import Moves, gather
+from fedssa.kernels import Moves, gather, using
 from fedssa.kernels.in_torch import as_floats
 from fedssa.record import Scores
 
@@ -125,6 +125,17 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
         sums.index_add_(0, samples.y[batch], client.net.extractor(x))
     counts = torch.bincount(samples.y, minlength=num_classes)
     return sums / counts.clamp(min=1)[:, None], counts
+
+
+@torch.no_grad()
+def representations(client: "Client", samples: Samples, num: int) -> Tensor:
+    """What the header sees of the first samples: at most [num, d]."""
+    client.net.eval()
+    found = [client.net.header.weight.new_zeros(0, client.task.width)]
+    with one_thread(), using(client.kernel):
+        for batch in torch.split(torch.arange(min(num, len(samples))), EVAL_BATCH) if num else ():
+            found.append(client.net.extractor(batch_of(client, samples, batch)))
+    return torch.cat(found)
 
 
 def evaluate(client: "Client", method: Method) -> Scores:

@@ -32,6 +32,7 @@ from fedssa.core.ops import (
     class_mask,
     header_rows,
     mean_by_class,
+    mean_row_change,
     remember,
     remembered,
     rows_of_classes,
@@ -113,6 +114,10 @@ class FedSSA(Method):
         rows, uploaded = mean_by_class([self._weighted(latest[k]) for k in sorted(latest)], server["rows"])
         state = {"rows": rows, "known": server["known"] | uploaded}
         return state | remember(latest) if self.participants == "memory" else state
+
+    @override
+    def shaking(self, before: Tensors, after: Tensors) -> float | None:
+        return mean_row_change(before["rows"], after["rows"], before["known"])
 
     @override
     def warnings(self, num_rounds: int) -> list[str]:

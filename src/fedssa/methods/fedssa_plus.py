@@ -25,6 +25,7 @@ from fedssa.core.ops import (
     class_mask,
     header_rows,
     mean_by_class,
+    mean_row_change,
     rows_of_classes,
     set_header_rows,
     stabilising_mu,
@@ -98,6 +99,10 @@ class FedSSAPlus(Method):
         rows, uploaded = mean_by_class(equally, server["rows"])
         prototypes, _ = mean_by_class(by_count, server["prototypes"])
         return {"rows": rows, "prototypes": prototypes, "known": server["known"] | uploaded}
+
+    @override
+    def shaking(self, before: Tensors, after: Tensors) -> float | None:
+        return mean_row_change(before["rows"], after["rows"], before["known"])
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:

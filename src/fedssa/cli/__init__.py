@@ -1,0 +1,47 @@
+"""The command line. Heavy imports stand inside functions: `fedssa --help` must not wait for torch."""
+
+import io
+import sys
+import warnings
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from fedssa.cli import lists, runs  # noqa: F401 (each module adds its commands to the application)
+from fedssa.cli.common import app, err, plain
+from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning
+
+
+def main() -> None:
+    """One line for a user's mistake, a traceback for ours."""
+    warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets question marks
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except FedSSAError as error:
+        err.print(f"[bold red]error:[/] {plain(str(error))}")
+        sys.exit(1 if isinstance(error, (Diverged, ClientError, AnswerError)) else 2)
+    except (KeyboardInterrupt, click.Abort):
+        err.print("interrupted")
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def version_option(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+    if show:
+        typer.echo(f"fedssa {version('fedssa')}")
+        raise typer.Exit
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, FedSSAWarning):
+        err.print(f"[bold yellow]warning:[/] {plain(str(message))}")
+    else:
+        err.print(plain(f"{category.__name__}: {message}"))

@@ -1,0 +1,67 @@
+"""What all commands share: the application, its two consoles, the options that recur."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from fedssa.config import Settings
+
+WIDE = 160  # columns of a table that is not shown on a terminal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Model-heterogeneous personalized federated learning: FedSSA and the methods it is compared with.",
+    epilog="Exit codes: 0 done · 1 the run failed (diverged, a client's own code) · 2 bad input · 130 interrupted",
+)
+out = Console(width=None if sys.stdout.isatty() else WIDE)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Recipe = Annotated[Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.epochs=2.")
+]
+MethodName = Annotated[str | None, typer.Option("--method", help="Another method (its options at their defaults).")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
+Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")]
+
+
+def recipe_settings(
+    recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
+) -> "Settings":
+    from fedssa.config import parse_settings
+
+    return parse_settings(recipe_table(recipe, assignments, method, data_dir))
+
+
+def recipe_table(
+    recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
+) -> dict[str, Any]:
+    from fedssa.config import override, read_recipe
+
+    table = read_recipe(recipe)
+    if method:
+        table["method"] = {"name": method}
+    for assignment in assignments or []:
+        table = override(table, assignment)
+    if data_dir and isinstance(table.get("data", {}), dict):
+        table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
+    return table
+
+
+def print_list(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, text in lines.items():
+        out.print(f"[bold]{name:<{width}}[/]  {plain(text)}", highlight=False, soft_wrap=True)
+
+
+def plain(text: str) -> str:
+    """One line, and no part of it taken for markup."""
+    return " ".join(text.split()).replace("[", r"\[")
