@@ -124,7 +124,8 @@ class Client:
 
     def load_state(self, state: Tensors) -> None:
         """Copy a state in; it must be of this client's layout."""
-        copy_in(state, self.state())
+        with one_thread():  # a second one only gets in its way
+            copy_in(state, self.state())
 
     def unfilled(self, client_id: int, data: LocalData) -> Self:
         """A copy for a client whose state is to be loaded: fresh tensors that hold nothing yet, no number drawn.

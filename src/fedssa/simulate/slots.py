@@ -2,7 +2,6 @@
 
 import json
 import math
-import mmap
 import os
 import struct
 from collections.abc import Sequence
@@ -87,7 +86,7 @@ class Slots:
 
     def load(self, group: int, slot: int, client: Client, *, check: bool) -> None:
         """Copy the state in a slot into its client."""
-        client.load_state(self._mapped(group, slot, client.id, check=check))
+        client.load_state(self._stored(group, slot, client.id, check=check))
         layout = self._read_layout(group)
         if not self._is_kept(slot, layout):
             _give_back(self._file(group), slot * layout.slot_size, layout.slot_size)
@@ -97,13 +96,13 @@ class Slots:
 
     def read(self, group: int, slot: int, client: int) -> Tensors:
         """The state of a client, checked, in memory of its own."""
-        return {name: own(tensor) for name, tensor in self._mapped(group, slot, client, check=True).items()}
+        return {name: own(tensor) for name, tensor in self._stored(group, slot, client, check=True).items()}
 
-    def _mapped(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
-        """A state as views of the file's pages, to be copied; `check` compares all of it with its digest."""
+    def _stored(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
+        """A state as views of one piece of memory; `check` compares all of it with its digest."""
         layout = self._read_layout(group)
         try:
-            content = _map(self._file(group), slot * layout.slot_size, layout.slot_size)
+            content = _read_at(self._file(group), slot * layout.slot_size, layout.slot_size)
         except OSError as error:
             raise RunDirError(
                 f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
@@ -144,14 +143,11 @@ class Slots:
         return self._layouts[group]
 
 
-def _map(path: Path, offset: int, size: int) -> torch.Tensor | None:
-    """A part of a file as bytes, on the page cache's own pages; None if the file ends before it."""
-    before = offset % mmap.ALLOCATIONGRANULARITY  # a map starts with a page
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < offset + size:
-            return None
-        pages = mmap.mmap(file.fileno(), before + size, access=mmap.ACCESS_COPY, offset=offset - before)
-    return torch.frombuffer(pages, dtype=torch.uint8)[before:]
+def _read_at(path: Path, offset: int, size: int) -> torch.Tensor | None:
+    """A part of a file; None if the file ends before it. Read, not mapped: a fault for every page takes longer."""
+    content = torch.empty(size, dtype=torch.uint8)
+    with path.open("rb", buffering=0) as file:
+        return content if os.preadv(file.fileno(), [bytes_of(content)], offset) == size else None
 
 
 def _give_back(path: Path, offset: int, size: int) -> None:
