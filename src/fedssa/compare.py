@@ -1,4 +1,4 @@
-"""Several methods over several seeds of one recipe: the runs that are not there yet, one after another on one pool."""
+"""Many runs, one after another on one pool, as far as they are not there yet: the methods and seeds of a recipe."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,10 +23,16 @@ class Planned:
 
     path: Path
     settings: Settings
+    label: str | None = None  # where the method does not say enough
 
     @property
     def name(self) -> str:
-        return f"{self.settings.table['method']['name']}, seed {self.settings.seed}"
+        return f"{self.label or self.settings.table['method']['name']}, seed {self.settings.seed}"
+
+    @property
+    def work_a_round(self) -> float:
+        """In passes over all data; rounds of different settings are compared by it."""
+        return self.settings.local.epochs * self.settings.rounds.fraction
 
     def rounds_left(self) -> int:
         if not self.path.exists():
@@ -34,6 +40,11 @@ class Planned:
         run_dir = self._open()
         done = len([record for record in run_dir.records() if record.t >= 0])
         return 0 if run_dir.outcome() else self.settings.rounds.total - done
+
+    def ended(self) -> bool:
+        """With nothing left to do, not even to clear away."""
+        outcome = self._open().outcome() if self.path.exists() else None
+        return outcome is not None and (outcome.kind == "diverged" or not (self.path / "store").exists())
 
     def begin(self) -> Run | Outcome:
         """Start it or take it up again; how it ended, if it has."""

@@ -8,6 +8,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from fedssa.cli.common import err
 
+SPEED_OVER = 1800.0  # seconds that the time left is estimated from: a round may take minutes
+
 if TYPE_CHECKING:
     from fedssa.compare import Planned
     from fedssa.experiment import Run
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 def _bar() -> Progress:
     shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
-    return Progress(*shown, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err)
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    return Progress(*shown, *times, console=err, speed_estimate_period=SPEED_OVER)
 
 
 @contextmanager
@@ -38,19 +41,20 @@ def run_progress(begun: "Run") -> Iterator[Any]:
 
 
 @contextmanager
-def overall_progress(rounds_left: int) -> Iterator[Any]:
-    """One display over all runs of a comparison."""
+def overall_progress(work_left: float) -> Iterator[Any]:
+    """One display over all runs; how far it has come is measured in work, since rounds may differ."""
     if not err.is_terminal:
         yield lambda run, record: err.print(
             f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
         )
         return
     with _bar() as bar:
-        task = bar.add_task("starting", total=rounds_left, accuracy="")
+        task = bar.add_task("starting", total=work_left, accuracy="")
 
         def heard(run: "Planned", record: "RoundRecord") -> None:
             description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
-            bar.update(task, advance=int(record.t >= 0), description=description, accuracy=_accuracy(record))
+            work = run.work_a_round if record.t >= 0 else 0
+            bar.update(task, advance=work, description=description, accuracy=_accuracy(record))
 
         yield heard
 
