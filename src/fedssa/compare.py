@@ -1,5 +1,6 @@
 """Many runs, one after another on one pool, as far as they are not there yet: the methods and seeds of a recipe."""
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -38,13 +39,20 @@ class Planned:
         if not self.path.exists():
             return self.settings.rounds.total
         run_dir = self._open()
-        done = len([record for record in run_dir.records() if record.t >= 0])
-        return 0 if run_dir.outcome() else self.settings.rounds.total - done
+        if run_dir.outcome():
+            return 0
+        return self.settings.rounds.total - len([record for record in run_dir.records() if record.t >= 0])
 
     def ended(self) -> bool:
         """With nothing left to do, not even to clear away."""
         outcome = self._open().outcome() if self.path.exists() else None
         return outcome is not None and (outcome.kind == "diverged" or not (self.path / "store").exists())
+
+    def seconds_a_round(self) -> float | None:
+        """The median of what was timed."""
+        timings = self._open().timings() if self.path.exists() else []
+        seconds = [float(timing["seconds"]) for timing in timings if timing["t"] >= 0]
+        return statistics.median(seconds) if seconds else None
 
     def begin(self) -> Run | Outcome:
         """Start it or take it up again; how it ended, if it has."""
