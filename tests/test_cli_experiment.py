@@ -9,9 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.progress import Progress
 
+from fedssa.cli.progress import _Overall
+from fedssa.compare import Planned
+from fedssa.config import parse_settings
 from fedssa.paper import EXPERIMENTS, every_run, runs_of
-from fedssa.record import RunDir
+from fedssa.record import RoundRecord, RunDir
 from tests.test_cli import Command, command, here  # noqa: F401
 from tests.tiny import tree
 
@@ -89,6 +93,7 @@ def test_a_command_from_the_list_repeats_the_cell(command: Command, here: Path) 
         (["curves", "--scale", "big"], "the scales: full, reduced, smoke"),
         (["curves", "--clients", "ten"], "--clients ten: should be a number"),
         (["curves", "--scale", "smoke", "--data", "cifar10"], "it has: digits"),
+        (["tsne", "--data-dir", "."], "holds no cifar10"),
         (["shaking", "--methods", "fd"], "--methods fd: is not in shaking at scale reduced"),
     ],
 )
@@ -98,6 +103,20 @@ def test_mistakes(command: Command, here: Path, args: list[str], message: str) -
     assert message in refused.err
     assert refused.err.count("\n") == 1
     assert not (here / "runs").exists()
+
+
+def test_one_display_over_all_runs_and_what_diverged_is_not_waited_for() -> None:
+    (first, *_, last) = [
+        Planned(Path(run.path), parse_settings(run.table())) for run in runs_of("table-hetero", "smoke", [0])
+    ]
+    with Progress() as bar:
+        overall = _Overall(bar, {first.path: 2 * first.work_a_round, last.path: 2 * last.work_a_round})
+        overall.heard(first, RoundRecord(-1, {"head": 0.1}, 4))
+        overall.heard(first, RoundRecord(0, {"head": 0.2}, 4))  # and then it diverges
+        overall.heard(last, RoundRecord(0, {"head": 0.2}, 4))
+        overall.heard(last, RoundRecord(1, {"head": 0.2}, 4))
+        assert bar.tasks[0].finished
+        assert bar.tasks[0].completed == 3 * first.work_a_round
 
 
 def test_ctrl_c_stops_and_the_same_command_continues(tmp_path: Path) -> None:

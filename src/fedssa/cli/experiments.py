@@ -1,7 +1,7 @@
 """experiment."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +54,7 @@ def experiment(
         _list(name, runs, out_dir)
         return
     if data_dir is not None:
-        os.environ["FEDSSA_DATA"] = str(data_dir)  # and not data.dir: a run's settings are the same everywhere
+        _look_only_in(data_dir, {run.cell.data for run in runs})
     planned = _plan(runs, out_dir)
     _announce(name, scale, planned, NUM_SAMPLES[runs[0].cell.data], workers)
     run_planned(planned, out_dir, workers, tensorboard=tensorboard)
@@ -69,6 +69,16 @@ def _number(word: str) -> int:
     if not word.isdecimal():
         raise SettingsError(f"--clients {word}: should be a number")
     return int(word)
+
+
+def _look_only_in(data_dir: Path, data: Iterable[str]) -> None:
+    """By the environment and not by data.dir, so that a run has the same settings everywhere."""
+    from fedssa.data import DATASETS
+
+    for name in data:
+        if name != "digits":
+            DATASETS[name](dir=str(data_dir)).files()  # or says what is missing
+    os.environ["FEDSSA_DATA"] = str(data_dir)
 
 
 def _list(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:

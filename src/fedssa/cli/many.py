@@ -22,7 +22,7 @@ def run_planned(planned: "Sequence[Planned]", out_dir: Path, workers: int | None
     from fedssa.simulate.memory import keep_freed_memory
     from fedssa.tracking import Tracking, track_ended
 
-    work_left = sum(run.rounds_left() * run.work_a_round for run in planned)
+    work_left = {run.path: run.rounds_left() * run.work_a_round for run in planned}
     try:
         if not all(run.ended() for run in planned):
             keep_freed_memory()

@@ -1,7 +1,8 @@
 """Progress: a live bar on a terminal, a plain line a round elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -41,7 +42,7 @@ def run_progress(begun: "Run") -> Iterator[Any]:
 
 
 @contextmanager
-def overall_progress(work_left: float) -> Iterator[Any]:
+def overall_progress(work_left: Mapping[Path, float]) -> Iterator[Any]:
     """One display over all runs; how far it has come is measured in work, since rounds may differ."""
     if not err.is_terminal:
         yield lambda run, record: err.print(
@@ -49,14 +50,29 @@ def overall_progress(work_left: float) -> Iterator[Any]:
         )
         return
     with _bar() as bar:
-        task = bar.add_task("starting", total=work_left, accuracy="")
+        yield _Overall(bar, work_left).heard
 
-        def heard(run: "Planned", record: "RoundRecord") -> None:
-            description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
-            work = run.work_a_round if record.t >= 0 else 0
-            bar.update(task, advance=work, description=description, accuracy=_accuracy(record))
 
-        yield heard
+class _Overall:
+    """What a run that diverged leaves undone is no longer to be done."""
+
+    def __init__(self, bar: Progress, work_left: Mapping[Path, float]) -> None:
+        self._bar, self._work_left = bar, work_left
+        self._total = sum(work_left.values())
+        self._task = bar.add_task("starting", total=self._total, accuracy="")
+        self._current: Path | None = None
+        self._left_of_current = 0.0
+
+    def heard(self, run: "Planned", record: "RoundRecord") -> None:
+        if run.path != self._current:
+            self._total -= self._left_of_current
+            self._current, self._left_of_current = run.path, self._work_left[run.path]
+        work = run.work_a_round if record.t >= 0 else 0
+        self._left_of_current -= work
+        description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
+        self._bar.update(
+            self._task, total=self._total, advance=work, description=description, accuracy=_accuracy(record)
+        )
 
 
 def rounds_done(begun: "Run") -> str:
