@@ -78,7 +78,7 @@ def test_without_a_name_there_is_a_list_and_a_dry_run_runs_nothing(command: Comm
 
 def test_a_command_from_the_list_repeats_the_cell(command: Command, here: Path) -> None:  # noqa: F811
     args = ("experiment", "noniid-dirichlet", "--scale", "smoke", "--methods", "fedssa", "--cells")
-    assert command(*args, "hetero-n4-c0.5-gamma0.1", "--out", "a", "--workers", "2").code == 0
+    assert command(*args, "hetero-n4-c0.5-gamma0.1", "--out", "a", "--workers", "1").code == 0
     listed = command(*args, "hetero-n4-c0.5-gamma0.1", "--dry-run").out
     (line,) = re.findall(r"fedssa (experiment .*)", listed)
     assert command(*line.split(), "--out", "b", "--workers", "1").code == 0
@@ -120,7 +120,7 @@ def test_one_display_over_all_runs_and_what_diverged_is_not_waited_for() -> None
 
 
 def test_ctrl_c_stops_and_the_same_command_continues(tmp_path: Path) -> None:
-    args = [sys.executable, "-m", "fedssa", "experiment", "tsne", "--scale", "smoke", "--out", "all"]
+    args = [sys.executable, "-m", "fedssa", "experiment", "tsne", "--scale", "smoke", "--out", "all", "--workers", "1"]
     program = subprocess.Popen(args, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert program.stderr is not None
     for line in program.stderr:

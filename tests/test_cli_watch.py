@@ -26,9 +26,9 @@ WATCH = [sys.executable, "-m", "fedssa", "watch", "--interval", "0.05"]
 
 
 def seen(watched: Watched, height: int = 40) -> str:
-    console = Console(width=100, height=height, color_system=None, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console = Console(width=160, height=height, color_system=None, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
     watched.poll()
-    console.print(view(watched, 100, height))
+    console.print(view(watched, 160, height))
     console.file.close()
     return console.export_text()
 
@@ -114,12 +114,25 @@ def test_an_overview_shows_what_goes_first_and_fits(tmp_path: Path) -> None:
     make_run(tmp_path / "all" / "going", [{0: 0.1}, {0: 0.25}])
     (tmp_path / "all" / ".being-made.1").mkdir()
     shown = seen(Watched(tmp_path / "all"), height=12)
-    assert "20 of 21 runs ended, 15 not shown, in " in shown
+    assert "all: 20 of 21 runs ended, 15 not shown" in shown
     rows = [line.split()[0] for line in shown.splitlines()[2:] if line.strip()]
     assert rows[0] == "going"
     assert len(rows) == 6
     assert "1 of 3" in shown
     assert "25.00%" in shown
+
+
+def test_one_damaged_run_among_many_does_not_hide_the_others(tmp_path: Path) -> None:
+    make_run(tmp_path / "good", [{0: 0.1}, {0: 0.25}])
+    bad = make_run(tmp_path / "bad", [{0: 0.1}])
+    bad.rounds_file.write_bytes(b"{}\n")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "settings.json").write_text('{"format": 0}')
+    watched = Watched(tmp_path)
+    for _ in range(2):
+        shown = seen(watched)
+        assert "0 of 1 runs ended, 2 cannot be read" in shown
+        assert "good" in shown
 
 
 def test_a_folder_is_over_when_all_ended_and_nobody_starts_another(tmp_path: Path) -> None:

@@ -135,17 +135,21 @@ def _show(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
             out.print(shaking_table(of_data))
     if name == "tradeoff" or len({run.cell for run in runs}) == 1:
         _compare(measured)
-    out.print(
-        "Mean over the clients' own models after the last round, ± standard deviation over seeds. "
-        "In brackets: the paper's figures; its runs were tuned for each method, ours are not.",
-        soft_wrap=True,
-        highlight=False,
-    )
-    if runs[0].cell.scale == "smoke":
-        out.print("A smoke shows that everything works; its figures mean nothing.")
+    out.print(_how_to_read(name, runs[0].cell.scale), soft_wrap=True, highlight=False)
     out.print(
         f"next: fedssa report {out_dir} --out {out_dir / 'report'}", soft_wrap=True, highlight=False, markup=False
     )
+
+
+def _how_to_read(name: str, scale: str) -> str:
+    from fedssa.paper import EXPERIMENTS
+
+    said = "Mean over the clients' own models after the last round, ± standard deviation over seeds. "
+    if scale == "smoke":
+        return said + "A smoke shows that everything works; its figures mean nothing."
+    if EXPERIMENTS[name].figures:
+        said += "In brackets: the paper's figures. "
+    return said + "Not tuned per method, unlike the paper."
 
 
 def _compare(measured: "Sequence[Measured]") -> None:

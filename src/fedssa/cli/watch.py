@@ -109,8 +109,10 @@ def _many(watched: "Watched", height: int) -> RenderableType:
     for run in shown:
         accuracy = run.accuracy.removeprefix("accuracy ")
         table.add_row(Text(run.name), f"{run.rounds_done} of {run.total}", accuracy, Text(_state(run)))
-    rest = f", {len(runs) - len(shown)} not shown," if len(shown) < len(runs) else ""
-    title = Text(f"{num_ended} of {len(runs)} runs ended{rest} in {watched.folder}", no_wrap=True, overflow="ellipsis")
+    parts = [f"{num_ended} of {len(runs)} runs ended"]
+    parts += [f"{len(runs) - len(shown)} not shown"] if len(shown) < len(runs) else []
+    parts += [f"{len(watched.unreadable)} cannot be read"] if watched.unreadable else []
+    title = Text(f"{watched.folder}: {', '.join(parts)}", no_wrap=True, overflow="ellipsis")
     return Group(title, table)
 
 

@@ -87,20 +87,33 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runs: dict[Path, WatchedRun] = {}
+        self.unreadable: set[Path] = set()
 
     @property
     def single(self) -> WatchedRun | None:
         return self.runs.get(self.folder)
 
     def poll(self) -> dict[WatchedRun, list[RoundRecord]]:
-        """What is new, by run."""
-        for path in _run_dirs(self.folder):
-            if path not in self.runs:
-                name = str(path.relative_to(self.folder)) if path != self.folder else path.absolute().name
-                self.runs[path] = WatchedRun(RunDir.open(path), name)
+        """What is new, by run. One of many that cannot be read is left out; of a single run that is an error."""
         for gone in [path for path in self.runs if not path.exists()]:
             del self.runs[gone]
-        return {run: run.poll() for run in self.runs.values()}
+        new = {}
+        for path in _run_dirs(self.folder):
+            if path in self.unreadable:
+                continue
+            try:
+                run = self.runs.get(path) or WatchedRun(RunDir.open(path), self._name(path))
+                new[run] = run.poll()
+                self.runs[path] = run
+            except RunDirError:
+                if path == self.folder:
+                    raise
+                self.unreadable.add(path)
+                self.runs.pop(path, None)
+        return new
+
+    def _name(self, path: Path) -> str:
+        return path.absolute().name if path == self.folder else str(path.relative_to(self.folder))
 
     def over(self) -> bool:
         """All runs have ended, and nobody is there to start another one."""
