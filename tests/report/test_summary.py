@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedssa.record import Outcome, RunDir
+from fedssa.report.costs import Traffic
 from fedssa.report.summary import (
     BestRound,
-    Traffic,
     comparable,
     paired_difference,
     run_names,
