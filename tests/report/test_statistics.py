@@ -42,8 +42,8 @@ def test_nothing_in_common_is_no_difference_at_all() -> None:
 
 
 def test_one_seed_has_a_mean_and_nothing_else() -> None:
-    found = difference([np.array([0.0, 0.4, 0.2])])
-    assert found == Difference(0.2, 1, 3)
+    found = difference([np.array([0.0, 0.5, 0.25])])
+    assert found == Difference(0.25, 1, 3)
     assert with_verdicts({"a": found})["a"] == found
     assert in_words(found) == "one seed: no interval"
     assert spread([0.4]) is None
