@@ -26,7 +26,8 @@ class Group:
 
     settings: Settings = field(repr=False)
     version: str
-    runs: tuple[Found, ...] = field(repr=False)
+    runs: tuple[Found, ...] = field(repr=False)  # one for each method and seed
+    members: tuple[Found, ...] = field(repr=False)  # and those that are one of them again
     labels: dict[str, str] = field(repr=False)  # of each run's method, by the run's name
     rows: tuple[MethodRow, ...] = field(repr=False)
     repeated: tuple[tuple[str, str], ...]  # runs left out, since they are another one again
@@ -89,7 +90,7 @@ def _group(members: Sequence[Found]) -> Group:
     names = {id(run.summary): labels[run.name] for run in runs}
     rows = compare_methods([run.summary for run in runs], REFERENCE, name=lambda summary: names[id(summary)])
     shared = shared_settings(members[0])
-    return Group(shared, shared["version"], runs, labels, tuple(rows), tuple(repeated))
+    return Group(shared, shared["version"], runs, tuple(members), labels, tuple(rows), tuple(repeated))
 
 
 def method_labels(runs: Sequence[Found]) -> dict[str, str]:
