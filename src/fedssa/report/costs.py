@@ -49,6 +49,14 @@ def cost_of_round(record: RoundRecord) -> Cost:
     return Cost(1, numbers, sum(client.flops or 0 for client in record.clients))
 
 
+def short(number: float) -> str:
+    """Three digits that count: 1,234,567 is 1.23 M."""
+    for power, unit in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if number >= 999.5 * 1000 ** (power - 1):
+            return f"{number / 1000**power:.3g} {unit}"
+    return f"{number:.3g}"
+
+
 def total(costs: Sequence[Cost]) -> Cost:
     return Cost(*(sum(column) for column in _columns(costs))) if costs else Cost(0, 0, 0)
 

@@ -113,11 +113,12 @@ def _check(path: Path, settings: object) -> None:
 
 
 def _check_numbers(summary: RunSummary) -> None:
-    shares = [accuracy for _, accuracy in summary.curve] + list(summary.accuracies.values())
+    shares: list[object] = [*(accuracy for _, accuracy in summary.curve), *summary.accuracies.values()]
     if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in shares):
         raise ValueError("an accuracy that is not between 0 and 1")
     spent = [number for cost in summary.costs for number in (cost.numbers, cost.flops)]
     if not all(math.isfinite(number) and number >= 0 for number in spent):
         raise ValueError("a cost that is not a number from 0")
-    if not all(isinstance(client, int) and client >= 0 for client in summary.accuracies):
+    ids: list[object] = list(summary.accuracies)
+    if not all(isinstance(client, int) and client >= 0 for client in ids):
         raise ValueError("a client without a number")

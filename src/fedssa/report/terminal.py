@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedssa.record import RunDir
 from fedssa.report.comparison import MethodRow
-from fedssa.report.costs import Cost
+from fedssa.report.costs import Cost, short
 from fedssa.report.statistics import Difference, in_words
 from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
@@ -157,14 +157,6 @@ def partition_table(
     table.add_section()
     table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
     return table
-
-
-def short(number: int) -> str:
-    """Three digits that count: 1,234,567 is 1.23 M."""
-    for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "k")):
-        if number >= 999.5 * 1000 ** (power - 1):
-            return f"{number / 1000**power:.3g} {unit}"
-    return str(number)
 
 
 def _table(*left: str, right: Sequence[str], last: str | None = None) -> Table:
