@@ -32,8 +32,8 @@ TO_TARGET = (
     Column("FLOPs to target"),
 )
 TIMES = (
-    Column("× numbers", f"how many times fewer numbers {OURS} sent until the target"),
-    Column("× FLOPs", f"how many times fewer FLOPs {OURS} needed until the target"),
+    Column(f"× fewer numbers with {OURS}", f"how many times fewer numbers {OURS} sent until the target"),
+    Column(f"× fewer FLOPs with {OURS}", f"how many times fewer FLOPs {OURS} needed until the target"),
 )
 
 
@@ -42,7 +42,16 @@ def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
     paper = {row.method: paper_percent(group, row.method) for row in rows}
     with_paper = any(percent is not None for percent in paper.values())
     ours = next((row.to_target for row in rows if row.method == OURS), None)
-    columns = (METHOD, ACCURACY, SEEDS, *([PAPER] if with_paper else []), CHOSEN, DIFFERENCE, VERDICT)
+    judged = any(row.difference and row.difference.p is not None for row in rows)
+    columns = (
+        METHOD,
+        ACCURACY,
+        SEEDS,
+        *([PAPER] if with_paper else []),
+        CHOSEN,
+        DIFFERENCE,
+        *([VERDICT] if judged else []),
+    )
     columns += (*PER_ROUND, *TO_TARGET, *(TIMES if ours else ()))
     return Table(
         name,
@@ -53,7 +62,7 @@ def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
                 *_result(row, looks),
                 *([number(paper[row.method], kind="muted")] if with_paper else []),
                 percent(row.best_by_validation),
-                *_compared(row),
+                *_compared(row)[: 2 if judged else 1],
                 *_costs(row, ours),
             )
             for row in rows
@@ -89,7 +98,7 @@ def _compared(row: MethodRow) -> list[Cell]:
     kind = found.verdict if found.verdict in ("higher", "lower") else "muted"
     p = "" if found.p is None else f"p {found.p:.2g}" if found.p >= 0.001 else "p < 0.001"
     difference = number(found.mean, "+.1f", scale=100, note=_interval(found))
-    return [difference, Cell(in_words(found), in_words(found), p, kind)]
+    return [difference, Cell(in_words(found), in_words(found), p, f"words {kind}")]
 
 
 def _interval(found: Difference) -> str:

@@ -147,7 +147,7 @@ def _lead(gathered: Gathered, groups: Sequence[Group]) -> str:
     seeds = {seed for group in groups for seed in group.seeds}
     counts = [(len(gathered.runs), "run"), (len(methods), "method"), (len(seeds), "seed")]
     told = ", ".join(f"{count} {word}" if count == 1 else f"{count} {word}s" for count, word in counts)
-    return f"{told}. Accuracy is the mean over all clients of their own models on their own test data, after the last round."
+    return f"{told}. Accuracy is the mean over all clients, each with its own model on its own test data, at the end."
 
 
 def _problems(gathered: Gathered, groups: Sequence[Group]) -> list[str]:

@@ -58,7 +58,7 @@ def _spent(group: Group, row: MethodRow) -> Cost | None:
 
 def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
     """At the first side of the mark that is free; at the right if none is."""
-    width, (left, top, right, bottom) = text_width(text, 13), box
+    width, (left, top, right, bottom) = text_width(text, 14), box
     middle, x = (top + bottom) / 2, (left + right) / 2
     places = [
         (right + 4, middle + 4.5, "start", right + 4),
@@ -73,7 +73,7 @@ def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
     chosen = free[0] if free else 0
     taken.append(areas[chosen])
     at_x, at_y, anchor, _ = places[chosen]
-    return Words(at_x, at_y, text, "ink", anchor, 13, series=series)
+    return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
 
 
 def _hits(area: Box, taken: Sequence[Box]) -> bool:
@@ -101,7 +101,7 @@ def ablations(group: Group, looks: Mapping[str, Look], paper: Mapping[str, float
             items.append(Line(((min(values), y), (max(values), y)), look.ink, 5.0, opacity=0.35, series=look.series))
         told = f"{method}: {mean:.2f} %"
         items.append(Mark(around.x(mean), y, look.shape, look.ink, 12, told=told, series=look.series))
-        items.append(Words(around.x(mean), y - 11, f"{mean:.1f}", "ink", size=13, bold=True, series=look.series))
+        items.append(Words(around.x(mean), y - 11, f"{mean:.1f}", "ink", size=14, bold=True, series=look.series))
         if method in paper:
             items.append(Mark(around.x(paper[method]), y, "circle", "muted", 9, hollow=True, told="the paper"))
     reading = "A mark is the mean of the seeds, its bar from the lowest to the highest" + (

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedssa.report.charts.frame import HEIGHT, RIGHT, WIDTH, Frame, frame
 from fedssa.report.charts.looks import Look
@@ -11,10 +12,14 @@ from fedssa.report.gather import Found
 from fedssa.report.groups import REFERENCE, Group
 
 ROW = 34.0  # pixels of height a method
-LABEL_ROOM = 136.0
-MAX_LABEL = 20  # characters
+LABEL_ROOM = 142.0
+MEAN_ROOM = 58.0
+MAX_LABEL = 18  # characters
+BINS = 5
 MOST_DOTS = 400  # a method; the box is of all clients
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly: jitter without chance
+
+Pairs = NDArray[np.float64]
 
 
 def box_plot(group: Group, looks: Mapping[str, Look]) -> Figure | None:
@@ -30,9 +35,16 @@ def box_plot(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     height = 80 + ROW * len(shown)
     names = [_shortened(method) for method in shown]
     around = frame(
-        list(every), [], x_label="accuracy of a client, %", y_label="", height=height, left=LABEL_ROOM, y_names=names
+        list(every),
+        [],
+        x_label="accuracy of a client, %",
+        y_label="",
+        height=height,
+        left=LABEL_ROOM,
+        right=MEAN_ROOM,
+        y_names=names,
     )
-    items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=13)]
+    items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
     for row, method in enumerate(shown):
         items += _box(around, row, values[method], looks[method])
     reading = (
@@ -47,7 +59,7 @@ def _finished(run: Found) -> bool:
     return run.summary.outcome == "finished"
 
 
-def _box(around: Frame, row: int, values: np.ndarray[tuple[int], np.dtype[np.float64]], look: Look) -> list[Item]:
+def _box(around: Frame, row: int, values: Pairs, look: Look) -> list[Item]:
     y, x = around.y(row), around.x
     quarter, median, three_quarters = np.quantile(values, [0.25, 0.5, 0.75])
     reach = 1.5 * (three_quarters - quarter)
@@ -71,13 +83,13 @@ def _box(around: Frame, row: int, values: np.ndarray[tuple[int], np.dtype[np.flo
             told=f"{look.label}: mean {values.mean():.2f} %",
             series=series,
         ),
-        Words(WIDTH - RIGHT, y - 11, f"{values.mean():.1f}", "ink", "end", 13, bold=True, series=series),
+        Words(WIDTH - RIGHT, y + 4.5, f"{values.mean():.1f}", "ink", "end", 14, bold=True, series=series),
     ]
 
 
 def gains(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     """Over training alone, against how often a client took part."""
-    found: dict[str, np.ndarray[tuple[int, int], np.dtype[np.float64]]] = {}
+    found: dict[str, Pairs] = {}
     for label, runs in group.by_label.items():
         pairs = [
             (
@@ -107,7 +119,7 @@ def gains(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     for method in shown:
         items += _gain(around, found[method], looks[method])
     reading = (
-        "A faint dot is a client, a line the mean of the clients that took part equally often; "
+        "A faint dot is a client, a mark the mean of the clients that took part about equally often; "
         "above zero a client is better off than alone."
     )
     legend = tuple(looks[method] for method in shown)
@@ -119,21 +131,28 @@ def _comparable(group: Group, seed: int, run: Found) -> bool:
     return _finished(run) and reference is not None and reference.outcome == "finished"
 
 
-def _gain(around: Frame, pairs: np.ndarray[tuple[int, int], np.dtype[np.float64]], look: Look) -> list[Item]:
+def _gain(around: Frame, pairs: Pairs, look: Look) -> list[Item]:
     shift = 0.7 * (look.series % 11 / 11 - 0.5)  # methods stand beside one another
     some = pairs[:: 1 + len(pairs) // MOST_DOTS]
     dots = tuple((around.x(count + shift), around.y(gain)) for count, gain in some)
-    counts = np.unique(pairs[:, 0])
-    means = [pairs[pairs[:, 0] == count, 1].mean() for count in counts]
-    line = tuple((around.x(count), around.y(mean)) for count, mean in zip(counts, means, strict=True))
+    means = binned(pairs)
+    line = tuple((around.x(count), around.y(mean)) for count, mean in means)
     items: list[Item] = [
         Dots(dots, look.ink, 3.5, 0.3, look.series),
         Line(line, look.ink, 2.0, look.dash, series=look.series),
     ]
-    for (x, y), count, mean in zip(line, counts, means, strict=True):
-        told = f"{look.label}: {mean:+.2f} points, {count:.0f} rounds"
+    for (x, y), (count, mean) in zip(line, means, strict=True):
+        told = f"{look.label}: {mean:+.2f} points, {count:.1f} rounds"
         items.append(Mark(x, y, look.shape, look.ink, 7.5, told=told, series=look.series))
     return items
+
+
+def binned(pairs: Pairs) -> list[tuple[float, float]]:
+    """(count, gain) → means over groups of clients that took part about equally often, as many in each as can be."""
+    counts, gains_of = pairs[:, 0], pairs[:, 1]
+    edges = np.unique(np.quantile(counts, np.linspace(0, 1, BINS + 1))[1:-1])
+    bins = np.searchsorted(edges, counts, side="left")
+    return [(float(counts[bins == b].mean()), float(gains_of[bins == b].mean())) for b in np.unique(bins)]
 
 
 def _shortened(label: str) -> str:

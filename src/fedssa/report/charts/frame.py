@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fedssa.report.charts.scene import Item, Line, Words
 
-WIDTH, HEIGHT = 560.0, 350.0
-TOP, BOTTOM, RIGHT = 30.0, 50.0, 16.0
-TICK_SIZE = 13.0
+WIDTH, HEIGHT = 520.0, 340.0
+TOP, BOTTOM, RIGHT = 32.0, 52.0, 16.0
+TICK_SIZE = 14.0
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,13 @@ def frame(
     log_x: bool = False,
     height: float = HEIGHT,
     left: float = 48.0,
+    right: float = RIGHT,
     y_names: Sequence[str] | None = None,
     whole_x: bool = False,
 ) -> Frame:
     """Around these values; with y_names, row i of them lies at y = i, the first on top."""
-    x = _scale(x_values, left, WIDTH - RIGHT, log_x, pad=not whole_x)
+    edge = WIDTH - right
+    x = _scale(x_values, left, edge, log_x, pad=not whole_x)
     bottom = height - BOTTOM
     if y_names is None:
         y = _scale(y_values, bottom, TOP, False, pad=True)
@@ -69,13 +71,13 @@ def frame(
         y_ticks = list(enumerate(y_names))
     items: list[Item] = []
     for value, name in y_ticks:
-        items.append(Line(((left, y(value)), (WIDTH - RIGHT, y(value))), "grid", 1.0))
+        items.append(Line(((left, y(value)), (edge, y(value))), "grid", 1.0))
         items.append(Words(left - 8, y(value) + 4.5, name, anchor="end", size=TICK_SIZE))
     for value in x.ticks:
         if y_names is not None:
             items.append(Line(((x(value), TOP), (x(value), bottom)), "grid", 1.0))
         items.append(Words(x(value), bottom + 20, _short(value) if log_x else _tick(value), size=TICK_SIZE))
-    items.append(Words(WIDTH - RIGHT, height - 8, x_label, anchor="end", size=TICK_SIZE))
+    items.append(Words(edge, height - 8, x_label, anchor="end", size=TICK_SIZE))
     if y_label:
         items.append(Words(6, 16, y_label, anchor="start", size=TICK_SIZE))
     return Frame(x, y, tuple(items))

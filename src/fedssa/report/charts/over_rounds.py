@@ -25,10 +25,11 @@ def accuracy_figures(group: Group, looks: Mapping[str, Look]) -> list[Figure]:
     raw = _figure("curves", "Accuracy over rounds", _reading(group, "as measured"), curves, looks, label)
     if raw is None or longest < LEAST_TO_SMOOTH:
         return [raw] if raw else []
-    window = max(3, longest // 10 | 1)
+    window, first = max(3, longest // 6 | 1), longest // 5
     smooth = {method: [smoothed(curve, window) for curve in found] for method, found in curves.items()}
-    reading = _reading(group, f"each point the mean of {window} rounds around it")
-    again = _figure("curves-smoothed", "Accuracy over rounds, smoothed", reading, smooth, looks, label)
+    late = {method: [c[c[:, 0] >= first] for c in found if c[-1, 0] >= first] for method, found in smooth.items()}
+    reading = _reading(group, f"each point the mean of {window} rounds around it, from round {first} on")
+    again = _figure("curves-smoothed", "Accuracy over rounds, smoothed and nearer", reading, late, looks, label)
     return [raw, again] if again else [raw]
 
 
@@ -78,9 +79,9 @@ def _curves(group: Group, values: Callable[[RunSummary], Sequence[tuple[int, flo
 def _figure(
     name: str, title: str, reading: str, curves: Curves, looks: Mapping[str, Look], label: str
 ) -> Figure | None:
-    if not curves:
+    shown = {method: curves[method] for method in looks if curves.get(method)}
+    if not shown:
         return None
-    shown = {method: curves[method] for method in looks if method in curves}
     points = np.concatenate([curve for found in shown.values() for curve in found])
     around = frame(
         [*points[:, 0], points[:, 0].min() + 1],

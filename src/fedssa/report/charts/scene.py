@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 from fedssa.report.charts.looks import INKS, Look
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
-FONT_SIZE = 14.0
+FONT_SIZE = 15.0
 LEGEND_ROW, LEGEND_GAP = 22.0, 14.0
 
 Point = tuple[float, float]
