@@ -54,9 +54,10 @@ class Look:
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
     """In a fixed order. Methods that we know always look the same; the first of several variants has their look."""
-    known = [label for label in labels if label.split(",")[0] in KNOWN]
-    ordered = sorted(dict.fromkeys(known), key=lambda label: (KNOWN.index(label.split(",")[0]), label))
-    ordered += [label for label in dict.fromkeys(labels) if label not in known]
+    once = list(dict.fromkeys(labels))
+    known = [label for label in once if label.split(",")[0] in KNOWN]
+    ordered = sorted(known, key=lambda label: (KNOWN.index(label.split(",")[0]), label))
+    ordered += [label for label in once if label not in known]
     free, taken = len(KNOWN), set[int]()
     found = {}
     for series, label in enumerate(ordered):
