@@ -29,11 +29,11 @@ def figures_of(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], l
         header_norms(group, looks),
         shaking(group, looks),
     ]
-    pictures, troubles = _representations(group)
+    pictures, troubles = _representations(group, looks)
     return [*accuracy_figures(group, looks), *(figure for figure in several if figure), *pictures], troubles
 
 
-def _representations(group: Group) -> tuple[list[Figure], list[str]]:
+def _representations(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], list[str]]:
     """Of the first seed of each method that has them."""
     runs: dict[str, Found] = {}
     for run in group.members:
@@ -41,7 +41,8 @@ def _representations(group: Group) -> tuple[list[Figure], list[str]]:
             runs.setdefault(group.labels[run.name], run)
     figures: list[Figure] = []
     troubles = []
-    for number, (label, run) in enumerate(list(runs.items())[:MOST_TSNE]):
+    for number, label in enumerate([label for label in looks if label in runs][:MOST_TSNE]):
+        run = runs[label]
         try:
             drawn = tsne_figures(run.summary.run_dir, f"{label}, seed {run.summary.seed}")
         except FedSSAError as error:

@@ -141,7 +141,11 @@ def subtitle(group: Group) -> str:
     local, models = group.settings["local"], group.settings["models"]
     archs = models["archs"]
     named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
-    parts = [f"models {named}", f"{group.settings['rounds']['total']} rounds", f"{local['epochs']} local epochs"]
+    parts = [
+        f"models {named}",
+        f"{group.settings['rounds']['total']} rounds",
+        f"{local['epochs']} local epoch{'s' * (local['epochs'] != 1)}",
+    ]
     parts += [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
     return " · ".join([*parts, group.version])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedssa.report.charts.frame import HEIGHT, WIDTH, frame
+from fedssa.report.charts.frame import BOTTOM, HEIGHT, TOP, WIDTH, frame
 from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Figure, Item, Line, Mark, Words, text_width
 from fedssa.report.comparison import MethodRow
@@ -60,20 +60,20 @@ def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
     """At the first side of the mark that is free; at the right if none is."""
     width, (left, top, right, bottom) = text_width(text, 14), box
     middle, x = (top + bottom) / 2, (left + right) / 2
-    places = [
-        (right + 4, middle + 4.5, "start", right + 4),
-        (left - 4, middle + 4.5, "end", left - 4 - width),
-        (x, top - 5, "middle", x - width / 2),
-        (x, bottom + 14, "middle", x - width / 2),
-        (right + 2, top - 2, "start", right + 2),
-        (right + 2, bottom + 12, "start", right + 2),
-    ]
-    areas = [(start, y - 12, start + width, y + 3) for _, y, _, start in places]
-    free = [i for i, area in enumerate(areas) if area[0] > 0 and area[2] < WIDTH and not _hits(area, taken)]
+    beside = [(side, y) for y in (middle, top - 4, bottom + 4, top - 18, bottom + 18) for side in ("start", "end")]
+    places = [(right + 4 if side == "start" else left - 4, y + 4.5, side) for side, y in beside]
+    places[2:2] = [(x, top - 5, "middle"), (x, bottom + 14, "middle")]
+    shift = {"start": 0.0, "end": width, "middle": width / 2}
+    areas = [(at - shift[side], y - 12, at - shift[side] + width, y + 3) for at, y, side in places]
+    free = [i for i, area in enumerate(areas) if _inside(area) and not _hits(area, taken)]
     chosen = free[0] if free else 0
     taken.append(areas[chosen])
-    at_x, at_y, anchor, _ = places[chosen]
+    at_x, at_y, anchor = places[chosen]
     return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
+
+
+def _inside(area: Box) -> bool:
+    return area[0] > 0 and area[2] < WIDTH and area[1] > TOP - 8 and area[3] < HEIGHT - BOTTOM + 6
 
 
 def _hits(area: Box, taken: Sequence[Box]) -> bool:

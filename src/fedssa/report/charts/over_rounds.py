@@ -105,7 +105,7 @@ def _line(around: Frame, curves: Sequence[Curve], look: Look, offset: float) -> 
     if len(curves) > 1:
         low, high = ([around.y(value) for value in edge] for edge in (values.min(axis=0), values.max(axis=0)))
         area = (*zip(xs, high, strict=True), *zip(reversed(xs), reversed(low), strict=True))
-        items.append(Line(area, look.ink, opacity=0.12, filled=True, series=look.series))
+        items.append(Line(area, look.ink, opacity=0.09, filled=True, series=look.series))
     ys = [around.y(value) for value in values.mean(axis=0)]
     items.append(Line(tuple(zip(xs, ys, strict=True)), look.ink, 2.2, look.dash, series=look.series))
     step = max(1, num // MARKS_A_LINE)

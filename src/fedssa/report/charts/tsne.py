@@ -16,6 +16,7 @@ SIDE = 480.0
 MARGIN = 14.0
 MOST_SAMPLES = 2000
 PERPLEXITY = 30.0
+ITERATIONS = 500
 DIMENSIONS = 50  # kept by principal components before t-SNE, as is usual
 
 Array = NDArray[Any]
@@ -54,12 +55,15 @@ def _embed(rows: Array) -> Array:
     """Equal representations give equal pictures on one machine."""
     try:
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise FedSSAError("t-SNE needs scikit-learn: pip install 'fedssa[report]'") from error
     centred = rows - rows.mean(axis=0)
     axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :DIMENSIONS]
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
-    fitted: Array = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(centred @ axes)
+    with threadpool_limits(limits=1):  # threads that wait for a busy core take longer than one
+        model = TSNE(perplexity=perplexity, init="pca", random_state=0, max_iter=ITERATIONS)
+        fitted: Array = model.fit_transform(centred @ axes)
     low, high = fitted.min(axis=0), fitted.max(axis=0)
     places: Array = MARGIN + (SIDE - 2 * MARGIN) * (fitted - low) / np.maximum(high - low, 1e-12)
     return places
