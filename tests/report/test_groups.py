@@ -54,8 +54,16 @@ def test_options_tell_methods_of_one_name_apart(tmp_path: Path) -> None:
     for name, t_stable in (("a", 2), ("b", 10)):
         finished_run(tmp_path / name, ROUNDS, settings(method__t_stable=t_stable, method__mu0=0.5))
     finished_run(tmp_path / "c", ROUNDS, settings("fedproto", method__lam=1.0))
+    finished_run(tmp_path / "d", ROUNDS, settings("fd", method__gamma=0.5))
+    finished_run(tmp_path / "e", ROUNDS, settings("fd"))
     (group,) = groups_of(tmp_path)
-    assert list(group.labels.values()) == ["fedssa, t_stable = 2", "fedssa, t_stable = 10", "fedproto"]
+    assert list(group.labels.values()) == [
+        "fedssa, t_stable = 2",
+        "fedssa, t_stable = 10",
+        "fedproto",
+        "fd, gamma = 0.5",
+        "fd, gamma = None",
+    ]
     assert [row.method for row in group.rows] == list(group.labels.values())
 
 

@@ -27,7 +27,10 @@ PER_ROUND = (
     Column("FLOPs a round", "of the clients’ training"),
 )
 TO_TARGET = (
-    Column("rounds to target", f"first of three rounds in a row at or above {TARGET_SHARE:.0%} of {REFERENCE}’s end"),
+    Column(
+        "rounds to target",
+        f"first of three rounds in a row at or above {100 * TARGET_SHARE:.0f} % of {REFERENCE}’s end",
+    ),
     Column("numbers to target"),
     Column("FLOPs to target"),
 )

@@ -100,17 +100,19 @@ def method_labels(runs: Sequence[Found]) -> dict[str, str]:
         by_method.setdefault(run.summary.method, []).append(run)
     labels = {}
     for name, members in by_method.items():
-        differing = list(differing_settings([run.summary.settings["method"] for run in members]))
-        for run in members:
-            options = [f"{key} = {run.summary.settings['method'].get(key)}" for key in differing]
+        keys = dict.fromkeys(key for run in members for key in run.summary.settings["method"])
+        tables = [{key: run.summary.settings["method"].get(key) for key in keys} for run in members]
+        differing = list(differing_settings(tables))
+        for run, table in zip(members, tables, strict=True):
+            options = [f"{key} = {table[key]}" for key in differing]
             labels[run.name] = ", ".join([name, *options])
     return labels
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:
-    """Keys whose value is not the same in all tables, in the order of first appearance."""
+    """Keys whose value is not the same in all tables that have them, in the order of first appearance."""
     for key in dict.fromkeys(key for table in tables for key in table):
-        if len({json.dumps(table.get(key), sort_keys=True) for table in tables}) > 1:
+        if len({json.dumps(table[key], sort_keys=True) for table in tables if key in table}) > 1:
             yield key
 
 

@@ -11,6 +11,7 @@ from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, p
 
 MOST_COLUMNS = 12
 HIDDEN = ("seed", "method.name")  # they have columns of their own
+DIGEST = "data digest"
 LONGEST = 60  # characters of a setting
 
 
@@ -30,12 +31,13 @@ def at_a_glance(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table | N
         for group, row in zip(shown, found, strict=True):
             theirs = paper_percent(group, method)
             spread = f"± {100 * row.spread:.1f}" if row and row.spread is not None else ""
-            note = " ".join(filter(None, (spread, f"paper {theirs:.1f}" if theirs is not None else "")))
+            fewer = f"{len(row.seeds)} of {len(group.seeds)} seeds" if row and len(row.seeds) < len(group.seeds) else ""
+            note = ", ".join(filter(None, (spread, fewer, f"paper {theirs:.1f}" if theirs is not None else "")))
             cells.append(percent(row.mean, note=note) if row else number(None))
         rows.append((Cell(method, method, series=look.series), *cells))
     columns = (
         Column("method", number=False),
-        *(Column(f"{i + 1}. {title(g)}", _seeds(g)) for i, g in enumerate(shown)),
+        *(Column(f"{i + 1}. {title(g)} ({_seeds(g)})") for i, g in enumerate(shown)),
     )
     notes = [
         "Mean accuracy over all clients after the last round, in percent; ± over seeds.",
@@ -47,15 +49,14 @@ def at_a_glance(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table | N
 
 
 def _seeds(group: Group) -> str:
-    return f"seeds {', '.join(map(str, group.seeds))}"
+    return "1 seed" if len(group.seeds) == 1 else f"{len(group.seeds)} seeds"
 
 
 def runs_table(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table:
-    runs = [(number, group, run) for number, group in enumerate(groups) for run in group.members]
-    tables = [
-        flat({**run.summary.settings, "version": run.version, "data digest": run.summary.run_dir.data_digest[:12]})
-        for *_, run in runs
-    ]
+    runs = [(index, group, run) for index, group in enumerate(groups) for run in group.members]
+    tables = [flat(run.summary.settings) | {"version": run.version} for *_, run in runs]
+    if len({group.settings["digest"] for group in groups}) > len({group.settings["data"] for group in groups}):
+        tables = [t | {DIGEST: run.summary.run_dir.data_digest[:12]} for t, (*_, run) in zip(tables, runs, strict=True)]
     differing = [key for key in differing_settings(tables) if key not in HIDDEN]
     columns = [
         Column("run", number=False),
