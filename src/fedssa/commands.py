@@ -1,7 +1,6 @@
 """The shell command that repeats a run, on any machine that has the package. Nothing here imports torch."""
 
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +8,7 @@ from typing import Any
 
 from fedssa.defaults import SECTIONS, without_defaults
 from fedssa.paper import PaperRun, every_run, runs_of
+from fedssa.toml import inline
 
 BASE = "recipes/quickstart.toml"  # which says nothing about [run]; every other section is said anew
 FOUND_ANYWHERE = ("cifar10", "cifar100")  # or downloaded: where they lie here is of no use there
@@ -46,20 +46,8 @@ def _run_command(table: Mapping[str, Any]) -> str:
     words = ["fedssa", "run", BASE, "--set", f"seed={table['seed']}"]
     for section in (*SECTIONS, "method"):
         if table[section] or section != "run":
-            words += ["--set", f"{section}={_toml(table[section])}"]
+            words += ["--set", f"{section}={inline(table[section])}"]
     return shlex.join(words)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)  # what JSON says of numbers, strings and truth is TOML too
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 @cache

@@ -1,5 +1,6 @@
-"""Several methods over several seeds of one recipe: the runs that are not there yet, one after another on one pool."""
+"""Many runs, one after another on one pool, as far as they are not there yet: the methods and seeds of a recipe."""
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,17 +24,35 @@ class Planned:
 
     path: Path
     settings: Settings
+    label: str | None = None  # where the method does not say enough
 
     @property
     def name(self) -> str:
-        return f"{self.settings.table['method']['name']}, seed {self.settings.seed}"
+        return f"{self.label or self.settings.table['method']['name']}, seed {self.settings.seed}"
+
+    @property
+    def work_a_round(self) -> float:
+        """In passes over all data; rounds of different settings are compared by it."""
+        return self.settings.local.epochs * self.settings.rounds.fraction
 
     def rounds_left(self) -> int:
         if not self.path.exists():
             return self.settings.rounds.total
         run_dir = self._open()
-        done = len([record for record in run_dir.records() if record.t >= 0])
-        return 0 if run_dir.outcome() else self.settings.rounds.total - done
+        if run_dir.outcome():
+            return 0
+        return self.settings.rounds.total - len([record for record in run_dir.records() if record.t >= 0])
+
+    def ended(self) -> bool:
+        """With nothing left to do, not even to clear away."""
+        outcome = self._open().outcome() if self.path.exists() else None
+        return outcome is not None and (outcome.kind == "diverged" or not (self.path / "store").exists())
+
+    def seconds_a_round(self) -> float | None:
+        """The median of what was timed."""
+        timings = self._open().timings() if self.path.exists() else []
+        seconds = [float(timing["seconds"]) for timing in timings if timing["t"] >= 0]
+        return statistics.median(seconds) if seconds else None
 
     def begin(self) -> Run | Outcome:
         """Start it or take it up again; how it ended, if it has."""

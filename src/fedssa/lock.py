@@ -46,6 +46,15 @@ class RunLock:
         return True
 
 
+def holder(folder: Path) -> int | None:
+    """The process that works in this directory, as far as can be told without getting in its way."""
+    try:
+        pid = int((folder / "lock").read_bytes() or b"0")
+    except (OSError, ValueError):
+        return None
+    return pid if _is_alive(pid) else None
+
+
 def _is_alive(pid: int) -> bool:
     if pid <= 0:
         return False

@@ -48,6 +48,11 @@ class Cell:
         return name + ("-tsne" if self.representations else "")
 
     @property
+    def words(self) -> str:
+        dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
+        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}"
+
+    @property
     def folder(self) -> str:
         return f"{self.scale}/{self.data}/{self.name}"
 
@@ -85,6 +90,7 @@ class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
     methods: tuple[str, ...] | None = None  # None: all that the models allow, and the control
+    figures: str | None = None  # the table of the paper that has the same cells
 
 
 def _bases(scale: str) -> list[Cell]:
@@ -126,17 +132,17 @@ def _by_fraction(scale: str) -> list[Cell]:
 
 _TWO = ("fedssa", "fedproto")
 EXPERIMENTS: dict[str, Experiment] = {
-    "table-hetero": Experiment("all methods, five architectures", _bases),
-    "table-homo": Experiment("all methods, one architecture", _homo),
-    "curves": Experiment("accuracy against rounds (the runs of table-hetero)", _bases),
-    "individual": Experiment("accuracies of single clients (the runs of table-hetero)", _bases),
-    "tradeoff": Experiment("accuracy against communication and computation (the runs of table-hetero)", _bases),
+    "table-hetero": Experiment("all methods, five architectures", _bases, figures="hetero"),
+    "table-homo": Experiment("all methods, one architecture", _homo, figures="homo"),
+    "curves": Experiment("accuracy against rounds (the runs of table-hetero)", _bases, figures="hetero"),
+    "individual": Experiment("accuracies of single clients (the runs of table-hetero)", _bases, figures="hetero"),
+    "tradeoff": Experiment("accuracy against its costs (the runs of table-hetero)", _bases, figures="hetero"),
     "tsne": Experiment("representations of CIFAR-10 by class and by model", _tsne, ("fedproto", "fedssa")),
     "noniid-classes": Experiment("more or fewer classes a client", _by_classes, _TWO),
     "noniid-dirichlet": Experiment("classes dealt by a Dirichlet distribution", _by_gamma, _TWO),
     "participation": Experiment("more or fewer clients a round", _by_fraction, _TWO),
-    "ablation-m1": Experiment("without and with averaging by class", _bases, ("m1-a", "m1-b", "fedssa")),
-    "ablation-m2": Experiment("without and with stabilised fusion", _bases, ("m2-a", "m2-b", "fedssa")),
+    "ablation-m1": Experiment("without and with averaging by class", _bases, ("m1-a", "m1-b", "fedssa"), "ablation-m1"),
+    "ablation-m2": Experiment("without and with stabilised fusion", _bases, ("m2-a", "m2-b", "fedssa"), "ablation-m2"),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 

@@ -9,6 +9,7 @@ A run directory holds
     store/             client states and server state, while the run is going
     models/            the final models of clients that trained, one safetensors file each
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them
+    tensorboard/       an event file, if it was asked for
     outcome.json       how the run ended; absent while it has not
 
 Nothing here imports torch, so that reports start fast.

@@ -31,6 +31,9 @@ MethodName = Annotated[str | None, typer.Option("--method", help="Another method
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
 Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write events for TensorBoard into the run directory, live.")
+]
 
 
 def recipe_settings(

@@ -1,12 +1,15 @@
 """Progress: a live bar on a terminal, a plain line a round elsewhere."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedssa.cli.common import err
+
+SPEED_OVER = 1800.0  # seconds that the time left is estimated from: a round may take minutes
 
 if TYPE_CHECKING:
     from fedssa.compare import Planned
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 
 def _bar() -> Progress:
     shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
-    return Progress(*shown, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=err)
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    return Progress(*shown, *times, console=err, speed_estimate_period=SPEED_OVER)
 
 
 @contextmanager
@@ -38,21 +42,37 @@ def run_progress(begun: "Run") -> Iterator[Any]:
 
 
 @contextmanager
-def overall_progress(rounds_left: int) -> Iterator[Any]:
-    """One display over all runs of a comparison."""
+def overall_progress(work_left: Mapping[Path, float]) -> Iterator[Any]:
+    """One display over all runs; how far it has come is measured in work, since rounds may differ."""
     if not err.is_terminal:
         yield lambda run, record: err.print(
             f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
         )
         return
     with _bar() as bar:
-        task = bar.add_task("starting", total=rounds_left, accuracy="")
+        yield _Overall(bar, work_left).heard
 
-        def heard(run: "Planned", record: "RoundRecord") -> None:
-            description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
-            bar.update(task, advance=int(record.t >= 0), description=description, accuracy=_accuracy(record))
 
-        yield heard
+class _Overall:
+    """What a run that diverged leaves undone is no longer to be done."""
+
+    def __init__(self, bar: Progress, work_left: Mapping[Path, float]) -> None:
+        self._bar, self._work_left = bar, work_left
+        self._total = sum(work_left.values())
+        self._task = bar.add_task("starting", total=self._total, accuracy="")
+        self._current: Path | None = None
+        self._left_of_current = 0.0
+
+    def heard(self, run: "Planned", record: "RoundRecord") -> None:
+        if run.path != self._current:
+            self._total -= self._left_of_current
+            self._current, self._left_of_current = run.path, self._work_left[run.path]
+        work = run.work_a_round if record.t >= 0 else 0
+        self._left_of_current -= work
+        description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
+        self._bar.update(
+            self._task, total=self._total, advance=work, description=description, accuracy=_accuracy(record)
+        )
 
 
 def rounds_done(begun: "Run") -> str:

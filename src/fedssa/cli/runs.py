@@ -1,6 +1,7 @@
 """run, compare, show."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from fedssa.cli.common import (
     MethodName,
     Recipe,
     Set,
+    TensorBoard,
     Workers,
     app,
     err,
@@ -19,7 +21,8 @@ from fedssa.cli.common import (
     recipe_settings,
     recipe_table,
 )
-from fedssa.cli.progress import overall_progress, rounds_done, run_progress
+from fedssa.cli.many import run_planned
+from fedssa.cli.progress import rounds_done, run_progress
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def run_command(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
     data_dir: DataDir = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
     from fedssa.environment import usable_cores
@@ -61,7 +65,7 @@ def run_command(
         settings = recipe_settings(recipe, assignments, method, data_dir)
         begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers)
     try:
-        _drive(begun, workers)
+        _drive(begun, workers, tensorboard=tensorboard)
     finally:
         begun.close()
     _show_run(begun.dir.path)
@@ -80,10 +84,10 @@ def compare(
     workers: Workers = None,
     data_dir: DataDir = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep every client's model of every run.")] = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
-    from fedssa.compare import one_pool, plan, run_all
-    from fedssa.environment import usable_cores
+    from fedssa.compare import plan
     from fedssa.record import RunDir
     from fedssa.report.comparison import compare_methods
     from fedssa.report.figures import draw_comparison
@@ -95,13 +99,7 @@ def compare(
     planned = plan(table, names, seeds, out_dir, keep_models)
     if reference not in {run.settings.table["method"]["name"] for run in planned}:
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
-    try:
-        left = sum(run.rounds_left() for run in planned)
-        with one_pool(out_dir, workers or usable_cores()) as pool, overall_progress(left) as heard:
-            run_all(planned, pool, heard)
-    except KeyboardInterrupt:
-        err.print("stopped; the same command continues")
-        sys.exit(130)
+    run_planned(planned, out_dir, workers, tensorboard=tensorboard)
     runs = [RunDir.open(run.path) for run in planned]
     out.print(comparison_table(compare_methods([summarise(run) for run in runs], reference), reference))
     draw_comparison(runs, out_dir / "curves.png")
@@ -132,11 +130,15 @@ def show(
         out.print(f"picture: {figure}", soft_wrap=True)
 
 
-def _drive(begun: "Run", workers: int) -> None:
+def _drive(begun: "Run", workers: int, *, tensorboard: bool) -> None:
+    from fedssa.tracking import Tracking
+
     try:
-        with run_progress(begun) as heard:
+        with closing(Tracking()) as tracking, run_progress(begun) as heard:
             for record in begun.rounds(workers=workers):
                 heard(record)
+                if tensorboard:
+                    tracking.heard(begun.dir.path, record)
     except KeyboardInterrupt:
         err.print(f"stopped after {rounds_done(begun)}; to continue: fedssa run --resume {begun.dir.path}")
         sys.exit(130)

@@ -23,7 +23,7 @@ HOW: tuple[tuple[str, str], ...] = (
         "Interval",
         f"The middle {100 * LEVEL:.0f} % of {NUM_RESAMPLES:,} means of resamples: clients are drawn again within their "
         f"seed, and from {RESAMPLE_SEEDS_FROM} seeds on the seeds are drawn again too. With two seeds it speaks of "
-        "clients, not of other seeds; with one there is none. Three seeds are few: read such an interval as a rough one.",
+        "clients, not of other seeds; with one there is none. Three seeds are few: take it as rough.",
     ),
     (
         "Verdict",
@@ -32,8 +32,8 @@ HOW: tuple[tuple[str, str], ...] = (
     ),
     (
         "To the target",
-        f"Until the first of three rounds in a row at or above {100 * TARGET_SHARE:.0f} % of standalone’s last accuracy "
-        "with the same seed, or run.target. Numbers are floating-point values sent up and down; FLOPs are those of the "
-        "clients’ training, forward and backward, without evaluation and server.",
+        f"Until the first of three rounds in a row at or above {100 * TARGET_SHARE:.0f} % of standalone’s last "
+        "accuracy with the same seed, or run.target. Numbers are floating-point values sent up and down; FLOPs are "
+        "those of the clients’ training, forward and backward, without evaluation and server.",
     ),
 )

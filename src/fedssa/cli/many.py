@@ -1,0 +1,45 @@
+"""What compare, experiment and sweep have in common: many runs on one pool, stopped and continued at any time."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedssa.cli.common import err
+from fedssa.cli.progress import overall_progress
+
+if TYPE_CHECKING:
+    from fedssa.compare import Planned
+    from fedssa.record import RoundRecord
+
+
+def run_planned(planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool) -> None:
+    """Those that have not ended. A directory of other settings is refused before the first of them starts."""
+    from fedssa.compare import one_pool, run_all
+    from fedssa.environment import usable_cores
+    from fedssa.record import RunDir
+    from fedssa.simulate.memory import keep_freed_memory
+    from fedssa.tracking import Tracking, track_ended
+
+    work_left = {run.path: run.rounds_left() * run.work_a_round for run in planned}
+    try:
+        if not all(run.ended() for run in planned):
+            keep_freed_memory()
+            with (
+                one_pool(out_dir, workers or usable_cores()) as pool,
+                closing(Tracking()) as tracking,
+                overall_progress(work_left) as show,
+            ):
+
+                def heard(run: "Planned", record: "RoundRecord") -> None:
+                    show(run, record)
+                    if tensorboard:
+                        tracking.heard(run.path, record)
+
+                run_all(planned, pool, heard)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command continues")
+        sys.exit(130)
+    for run in planned if tensorboard else []:
+        track_ended(RunDir.open(run.path))
