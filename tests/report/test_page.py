@@ -182,7 +182,11 @@ def test_representations_become_two_pictures(tmp_path: Path) -> None:
     assert {"figures/01-digits-n3-tsne-class-1.svg", "figures/01-digits-n3-tsne-model-1.svg"} <= files.keys()
     assert files["figures/01-digits-n3-tsne-class-1.svg"].count(b"h0") == 40
     np.savez(run.representations_file, representations=rows, labels=np.arange(40) + 5, clients=np.arange(40))
-    assert "No t-SNE of fedssa" in text_of(report(tmp_path))
+    assert "No t-SNE of fedssa: run/representations.npz: damaged" in text_of(report(tmp_path)).replace(
+        f"{tmp_path}/", ""
+    )
+    np.savez(run.representations_file, representations=0 * rows, labels=np.arange(40) % 2, clients=np.arange(40))
+    assert "No t-SNE of fedssa: all representations are the same" in text_of(report(tmp_path))
 
 
 def test_equal_runs_give_equal_reports(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The report in a real browser: it loads in silence and alone, sorts, hides methods, has two themes, fits a phone."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +97,19 @@ def test_a_command_can_be_copied(page: Page) -> None:
     assert command.startswith("fedssa ")
     page.ask("document.querySelector('.again').open = true; document.querySelector('.again .copy').click()")
     assert page.ask("getSelection().toString().trim()") == command
+
+
+def test_an_experiment_of_the_paper_gives_a_page(tmp_path: Path) -> None:
+    """Two commands, as a user types them."""
+    runs, out = str(tmp_path / "x"), tmp_path / "y"
+    for words in (
+        ["experiment", "table-hetero", "--scale", "smoke", "--out", runs],
+        ["report", runs, "--out", str(out)],
+    ):
+        subprocess.run([sys.executable, "-m", "fedssa", *words], check=True, capture_output=True)
+    with chromium(tmp_path / "profile") as page:
+        page.open(out / "index.html")
+        assert page.ask("document.querySelectorAll('#t1 tbody tr').length") >= 9  # eight methods and the control
+        commands = page.ask("[...document.querySelectorAll('.again code')].map(code => code.textContent)")
+        assert all(command.startswith("fedssa experiment ") for command in commands)
+        assert page.complaints() == []

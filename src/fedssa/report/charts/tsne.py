@@ -59,6 +59,8 @@ def _embed(rows: Array) -> Array:
     except ImportError as error:
         raise FedSSAError("t-SNE needs scikit-learn: pip install 'fedssa[report]'") from error
     centred = rows - rows.mean(axis=0)
+    if not centred.any():
+        raise FedSSAError("all representations are the same")
     axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :DIMENSIONS]
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
     with threadpool_limits(limits=1):  # threads that wait for a busy core take longer than one
