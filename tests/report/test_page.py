@@ -65,6 +65,7 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert [row["verdict"] for row in table.values()] == ["", "higher", "no difference shown", "lower"]
     # 9 clients send 10 numbers up in every round and get 5 in all but the first
     assert float(fedssa["numbers a round"]) == pytest.approx((9 * 10 * 3 + 9 * 5 * 2) / 3)
+    assert "Two seeds: intervals and verdicts speak of clients, given these seeds" in text_of(two_seeds)
     assert "± 1.4" in text_of(two_seeds)  # 0.02 / √2
     assert "+20.0 [+20.0, +20.0]" in text_of(two_seeds)
 

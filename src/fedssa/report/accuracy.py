@@ -9,7 +9,7 @@ from fedssa.report.costs import Cost
 from fedssa.report.gather import MISTAKES, Found
 from fedssa.report.groups import REFERENCE, Group, title
 from fedssa.report.paper_figures import paper_figure
-from fedssa.report.statistics import Difference, in_words
+from fedssa.report.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
 from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, percent
 
 OURS = "fedssa"  # what the others' costs are told in multiples of
@@ -141,6 +141,8 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
         if len(seeds) > 1
         else f"One seed ({seeds[0]}): no interval is shown, since one seed says nothing of others."
     ]
+    if len(seeds) == RESAMPLE_SEEDS_FROM - 1:
+        notes.append("Two seeds: intervals and verdicts speak of clients, given these seeds; other seeds may differ.")
     if unfinished := [run for run in group.runs if run.summary.outcome != "finished"]:
         told = [f"{_what(group, run)} ({run.summary.outcome}, {_rounds(run)})" for run in unfinished]
         notes.append(f"Not counted in the table: {'; '.join(told)}.")
