@@ -44,6 +44,8 @@ test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
 test-system: $(VENV)/.dev
+	@command -v chromium >/dev/null || apt-get install --yes --quiet chromium || \
+		{ echo "the tests of the report need chromium: install it, or run make as root"; exit 1; }
 	@$(BIN)/python -m pytest -m system
 
 format: $(VENV)/.dev

@@ -93,12 +93,16 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
     assert rows["fedssa"].mean == pytest.approx((fed[0].accuracy + fed[1].accuracy) / 2)
     assert rows["fedssa"].spread == pytest.approx(abs(fed[0].accuracy - fed[1].accuracy) / 2**0.5)
     pairs = [a.client_accuracies[k] - b.client_accuracies[k] for a, b in zip(fed, alone, strict=True) for k in range(4)]
-    mean = sum(pairs) / 8
-    half_width = 1.96 * (sum((d - mean) ** 2 for d in pairs) / 7) ** 0.5 / 8**0.5
-    assert rows["fedssa"].difference is not None
-    assert rows["fedssa"].difference.mean == pytest.approx(mean)
-    assert rows["fedssa"].difference.half_width == pytest.approx(half_width)
+    found = rows["fedssa"].difference
+    assert found is not None
+    assert (found.num_seeds, found.num_pairs) == (2, 8)
+    assert found.mean == pytest.approx(sum(pairs) / 8)
+    assert found.low is not None
+    assert found.high is not None
+    assert min(pairs) <= found.low <= found.mean <= found.high <= max(pairs)
     assert rows["standalone"].difference is None
+    chosen = [summarise(RunDir.open(run.path)).best_round for run in fed]
+    assert rows["fedssa"].best_by_validation == pytest.approx(sum(best.test for best in chosen if best) / 2)
     sent = [c.params_up + c.params_down for run in fed for record in run.records[1:] for c in record.clients]
     flops = [c.flops or 0 for run in fed for record in run.records[1:] for c in record.clients]
     assert rows["fedssa"].per_round is not None

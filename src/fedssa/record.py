@@ -82,8 +82,10 @@ class RoundRecord:
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
         fields = dict(json.loads(line))
-        clients = tuple(ClientRecord(**{**c, "scores": Scores(**c["scores"])}) for c in fields.pop("clients"))
-        return cls(clients=clients, **fields)
+        clients = fields.pop("clients")
+        for client in clients:
+            client["scores"] = Scores(**client["scores"])
+        return cls(clients=tuple(ClientRecord(**client) for client in clients), **fields)
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedssa.record import ClientRecord, RoundRecord, RunDir, Scores, fill_run_dir, latest_scores, mean_accuracy
+from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, fill_run_dir, latest_scores, mean_accuracy
 
 Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
 
@@ -46,6 +46,14 @@ def make_run(
         records.append(RoundRecord(t, mean_accuracy(heard.values()), len(heard), clients))
         run_dir.append(records[-1])
         run_dir.append_timing({"t": t, "seconds": 100.0 if t < 0 else 1.0 + t})
+    return run_dir
+
+
+def finished_run(
+    path: Path, rounds: Sequence[Mapping[int, Accuracy]], table: dict[str, Any] | None = None, digest: str = "data"
+) -> RunDir:
+    run_dir = make_run(path, rounds, table, digest)
+    run_dir.write_outcome(Outcome("finished", t=len(rounds) - 2))
     return run_dir
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedssa.record import Outcome, RunDir
+from fedssa.report.costs import Traffic
 from fedssa.report.summary import (
     BestRound,
-    Traffic,
     comparable,
     paired_difference,
     run_names,
@@ -162,7 +162,7 @@ def test_only_the_method_may_differ(tmp_path: Path) -> None:
 
 
 def test_reports_start_without_heavy_packages() -> None:
-    modules = "fedssa.report.summary, fedssa.report.terminal, fedssa.report.figures"
-    heavy = "{'torch', 'matplotlib', 'pydantic', 'PIL'}"
+    modules = "fedssa.report.summary, fedssa.report.terminal, fedssa.report.figures, fedssa.report.page"
+    heavy = "{'torch', 'matplotlib', 'pydantic', 'PIL', 'jinja2', 'sklearn'}"
     code = f"import sys, {modules}; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

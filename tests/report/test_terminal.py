@@ -6,8 +6,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fedssa.record import Outcome
+from fedssa.report.costs import short
 from fedssa.report.summary import summarise
-from fedssa.report.terminal import clients_table, partition_table, run_table, runs_table, short
+from fedssa.report.terminal import clients_table, partition_table, run_table, runs_table
 
 from .fake_runs import Accuracy, make_run, settings
 

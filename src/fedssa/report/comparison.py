@@ -1,40 +1,28 @@
 """Methods side by side over seeds: accuracy, paired differences, and what it cost to get there."""
 
-import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
-from fedssa.record import RoundRecord, rounds_to_target
+from fedssa.report.costs import Cost, mean_cost, total
+from fedssa.report.statistics import Difference, difference, paired, spread, with_verdicts
 from fedssa.report.summary import RunSummary
 
 TARGET_SHARE = 0.95  # of the reference's last accuracy, where no target is set
-Z_95 = 1.96  # half the width of a 95 % interval, in standard errors
+IN_A_ROW = 3  # rounds at or above the target, until it counts as reached
 
-
-@dataclass(frozen=True)
-class Cost:
-    """What the clients of a run spent, all together."""
-
-    rounds: float
-    numbers: float  # sent up and down
-    flops: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean over clients and seeds of the accuracy minus the reference's, and half its 95 % interval."""
-
-    mean: float
-    half_width: float | None
+Runs = dict[int, RunSummary]  # of one method, by seed
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """One method of a comparison."""
+    """One method of a comparison. Only finished runs count; the others are told in `outcome`."""
 
     method: str
     accuracies: tuple[float, ...] = field(repr=False)  # one a seed, after the last round
+    chosen: tuple[float, ...] = field(repr=False)  # one a seed, in the round that validation chooses
+    seeds: tuple[int, ...]
     difference: Difference | None  # None: this is the reference, or there is nothing to compare
     per_round: Cost | None
     to_target: Cost | None  # mean over seeds; None if any did not reach it
@@ -47,84 +35,81 @@ class MethodRow:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over seeds; one seed has none."""
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+        return spread(self.accuracies)
+
+    @property
+    def best_by_validation(self) -> float | None:
+        return statistics.fmean(self.chosen) if self.chosen else None
 
 
-def compare_methods(runs: Sequence[RunSummary], reference: str) -> list[MethodRow]:
+def compare_methods(
+    runs: Sequence[RunSummary], reference: str, name: Callable[[RunSummary], str] = attrgetter("method")
+) -> list[MethodRow]:
     """In the order in which methods first appear. Runs of one seed are paired client by client."""
-    by_method: dict[str, dict[int, RunSummary]] = {}
+    by_method: dict[str, Runs] = {}
     for run in runs:
-        by_method.setdefault(run.method, {})[run.seed] = run
+        by_method.setdefault(name(run), {})[run.seed] = run
     references = by_method.get(reference, {})
-    return [_row(method, list(seeds.values()), references, reference) for method, seeds in by_method.items()]
+    rows = [_row(method, by_seed, references) for method, by_seed in by_method.items()]
+    judged = with_verdicts({row.method: row.difference for row in rows if row.method != reference})
+    return [replace(row, difference=judged.get(row.method)) for row in rows]
 
 
-def _row(method: str, runs: Sequence[RunSummary], references: dict[int, RunSummary], reference: str) -> MethodRow:
-    finished = [run for run in runs if run.outcome == "finished"]
-    records = {run.seed: run.run_dir.records() for run in finished}
-    reached = [_cost_to_target(records[run.seed], _target(run, references)) for run in finished]
+def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
+    finished = _finished(by_seed)
+    reached = [_cost_to_target(run, target_of(run, references)) for run in finished.values()]
     return MethodRow(
         method=method,
-        accuracies=tuple(run.accuracy for run in finished if run.accuracy is not None),
-        difference=None if method == reference else _difference(finished, references),
-        per_round=_mean_cost([_per_round(records[run.seed]) for run in finished]),
-        to_target=_mean_cost(reached) if len(finished) == len(runs) else None,
-        other_inference=_other_inference([records[run.seed][-1] for run in finished]),
-        outcome=", ".join(sorted({run.outcome for run in runs})),
+        accuracies=tuple(run.accuracy for run in finished.values() if run.accuracy is not None),
+        chosen=tuple(run.best_round.test for run in finished.values() if run.best_round),
+        seeds=tuple(sorted(finished)),
+        difference=_difference(finished, references),
+        per_round=mean_cost([_per_round(run) for run in finished.values()]),
+        to_target=mean_cost(reached) if len(finished) == len(by_seed) else None,
+        other_inference=_other_inference(list(finished.values())),
+        outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
     )
 
 
-def _target(run: RunSummary, references: dict[int, RunSummary]) -> float | None:
+def _finished(by_seed: Runs) -> Runs:
+    return {seed: run for seed, run in sorted(by_seed.items()) if run.outcome == "finished"}
+
+
+def target_of(run: RunSummary, references: Runs) -> float | None:
     """The run's own setting, or a share of what the reference reached with that seed."""
     if run.target is not None:
         return run.target
     reference = references.get(run.seed)
-    return None if reference is None or reference.accuracy is None else TARGET_SHARE * reference.accuracy
-
-
-def _cost_to_target(records: Sequence[RoundRecord], target: float | None) -> Cost | None:
-    t = None if target is None else rounds_to_target(records, target)
-    return None if t is None else cost_of([record for record in records if 0 <= record.t <= t])
-
-
-def cost_of(records: Sequence[RoundRecord]) -> Cost:
-    clients = [client for record in records for client in record.clients]
-    numbers = sum(client.params_up + client.params_down for client in clients)
-    return Cost(len(records), numbers, sum(client.flops or 0 for client in clients))
-
-
-def _per_round(records: Sequence[RoundRecord]) -> Cost:
-    total = cost_of([record for record in records if record.t >= 0])
-    return Cost(1, total.numbers / total.rounds, total.flops / total.rounds)
-
-
-def _mean_cost(costs: Sequence[Cost | None]) -> Cost | None:
-    known = [cost for cost in costs if cost is not None]
-    if not known or len(known) < len(costs):
+    if reference is None or reference.accuracy is None or reference.outcome != "finished":
         return None
-    columns = zip(*((c.rounds, c.numbers, c.flops) for c in known), strict=True)
-    return Cost(*(statistics.fmean(column) for column in columns))
+    return TARGET_SHARE * reference.accuracy
 
 
-def _difference(runs: Sequence[RunSummary], references: dict[int, RunSummary]) -> Difference | None:
-    differences = [
-        run.accuracies[client] - references[run.seed].accuracies[client]
-        for run in runs
-        if run.seed in references
-        for client in sorted(run.accuracies.keys() & references[run.seed].accuracies.keys())
-    ]
-    if not differences:
+def _cost_to_target(run: RunSummary, target: float | None) -> Cost | None:
+    """Until the first of three rounds in a row at or above it."""
+    if target is None:
         return None
-    num = len(differences)
-    half_width = Z_95 * statistics.stdev(differences) / math.sqrt(num) if num > 1 else None
-    return Difference(statistics.fmean(differences), half_width)
+    trained = [(rounds, accuracy >= target) for rounds, accuracy in run.curve if rounds > 0]
+    windows = (trained[i : i + IN_A_ROW] for i in range(len(trained) - IN_A_ROW + 1))
+    first = next((window[0][0] for window in windows if all(reached for _, reached in window)), None)
+    return None if first is None else total(run.costs[:first])
 
 
-def _other_inference(last: Sequence[RoundRecord]) -> dict[str, float]:
-    kinds = [kind for record in last[:1] for kind in list(record.accuracy)[1:]]
+def _per_round(run: RunSummary) -> Cost | None:
+    spent = total(run.costs)
+    return Cost(1, spent.numbers / spent.rounds, spent.flops / spent.rounds) if spent.rounds else None
+
+
+def _difference(finished: Runs, references: Runs) -> Difference | None:
+    """After the last round of both, so only of runs that have got there."""
+    ours, theirs = ({seed: run.accuracies for seed, run in runs.items()} for runs in (finished, _finished(references)))
+    return difference(paired(ours, theirs))
+
+
+def _other_inference(runs: Sequence[RunSummary]) -> dict[str, float]:
+    kinds = [kind for run in runs[:1] for kind in list(run.kinds)[1:]]
     return {
-        kind: statistics.fmean(record.accuracy[kind] for record in last)
+        kind: statistics.fmean(run.kinds[kind] for run in runs)
         for kind in kinds
-        if all(kind in record.accuracy for record in last)
+        if all(kind in run.kinds for run in runs)
     }

@@ -7,28 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, latest_scores, rounds_to_target
-
-
-class Traffic(NamedTuple):
-    """What really travelled: numbers are floating-point values; bytes are all, ids and counts too."""
-
-    numbers_up: int
-    numbers_down: int
-    bytes_up: int
-    bytes_down: int
-    num_participations: int
-
-    @property
-    def numbers(self) -> int:
-        return self.numbers_up + self.numbers_down
-
-    @property
-    def bytes(self) -> int:
-        return self.bytes_up + self.bytes_down
-
-    @property
-    def numbers_per_participation(self) -> float | None:
-        return self.numbers / self.num_participations if self.num_participations else None
+from fedssa.report.costs import Cost, Traffic, cost_of_round, traffic
 
 
 class BestRound(NamedTuple):
@@ -66,6 +45,11 @@ class RunSummary:
     header_norm: float | None  # mean over the last round's participants
     target_round: int | None  # the first of three in a row at or above the target
     events: dict[str, int]  # what the method counted
+    kinds: dict[str, float]  # the last mean accuracy for each kind of inference; the first is the headline
+    costs: tuple[Cost, ...] = field(repr=False)  # of each round
+    header_norms: tuple[float | None, ...] = field(repr=False)  # mean over each round's participants
+    shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
+    participations: dict[int, int] = field(repr=False)  # how often each client heard took part
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -135,6 +119,7 @@ def run_names(runs: Sequence[RunDir]) -> list[str]:
 def summarise(run_dir: RunDir) -> RunSummary:
     records = run_dir.records()
     trained = [record for record in records if record.t >= 0]
+    norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
     target = run_dir.settings["run"].get("target")
     return RunSummary(
         run_dir=run_dir,
@@ -146,10 +131,23 @@ def summarise(run_dir: RunDir) -> RunSummary:
         best_round=best_by_validation(records),
         traffic=traffic(client for record in trained for client in record.clients),
         seconds_per_round=_median([timing["seconds"] for timing in run_dir.timings() if timing["t"] >= 0]),
-        header_norm=_mean(c.header_norm for c in trained[-1].clients if c.header_norm is not None) if trained else None,
+        header_norm=norms[-1] if norms else None,
         target_round=None if target is None else rounds_to_target(records, target),
         events=records[-1].events if records else {},
+        kinds=records[-1].accuracy if records else {},
+        costs=tuple(map(cost_of_round, trained)),
+        header_norms=norms,
+        shaking=tuple(record.shaking for record in trained),
+        participations=_participations(records),
     )
+
+
+def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for record in records:
+        for client in record.clients:
+            counts[client.id] = counts.get(client.id, 0) + (record.t >= 0)
+    return counts
 
 
 def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
@@ -187,11 +185,6 @@ def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
         if best is None or val > best.val:
             best = BestRound(record.t, val, record.headline)
     return best
-
-
-def traffic(participations: Iterable[ClientRecord]) -> Traffic:
-    sent = [(c.params_up, c.params_down, c.bytes_up, c.bytes_down, 1) for c in participations]
-    return Traffic(*(sum(column) for column in zip(*sent, strict=True))) if sent else Traffic(0, 0, 0, 0, 0)
 
 
 def comparable(a: RunSummary, b: RunSummary) -> bool:

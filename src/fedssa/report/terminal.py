@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedssa.record import RunDir
-from fedssa.report.comparison import Cost, Difference, MethodRow
+from fedssa.report.comparison import MethodRow
+from fedssa.report.costs import Cost, short
+from fedssa.report.statistics import Difference, in_words
 from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
 
@@ -79,14 +81,16 @@ def run_table(summary: RunSummary) -> Table:
 
 def comparison_table(rows: Sequence[MethodRow], reference: str) -> Table:
     """One row a method. Costs are means over seeds, of all clients together."""
-    columns = ("accuracy, %\n(± over seeds)", f"vs {reference}\n[95 % interval]", "numbers\na round", "FLOPs\na round")
+    accuracy = ("accuracy, %\n(± over seeds)", "best by\nval. %", f"vs {reference}\n[95 % interval]")
+    per_round = ("numbers\na round", "FLOPs\na round")
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
-    table = _table("method", right=(*columns, *to_target), last="notes")
+    table = _table("method", right=(*accuracy, *per_round, *to_target), last="notes")
     for row in rows:
         spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
         table.add_row(
             Text(row.method),
             _percent(row.mean) + spread,
+            _percent(row.best_by_validation),
             "reference" if row.method == reference else _interval(row.difference),
             *_cost_cells(row.per_round)[1:],
             *_cost_cells(row.to_target),
@@ -98,8 +102,12 @@ def comparison_table(rows: Sequence[MethodRow], reference: str) -> Table:
 def _interval(difference: Difference | None) -> str:
     if difference is None:
         return NOTHING
-    mean, half = 100 * difference.mean, difference.half_width
-    return f"{mean:+.1f}" if half is None else f"{mean:+.1f} [{mean - 100 * half:+.1f}, {mean + 100 * half:+.1f}]"
+    mean, low, high = difference.mean, difference.low, difference.high
+    return (
+        f"{100 * mean:+.1f}"
+        if low is None or high is None
+        else f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    )
 
 
 def _cost_cells(cost: Cost | None) -> list[str]:
@@ -110,8 +118,9 @@ def _cost_cells(cost: Cost | None) -> list[str]:
 
 def _notes(row: MethodRow) -> str:
     others = [f"{kind} {_percent(accuracy)} %" for kind, accuracy in row.other_inference.items()]
+    verdict = [] if row.difference is None else [in_words(row.difference)]
     unreached = [] if row.to_target is not None or row.outcome != "finished" else ["target not reached"]
-    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *unreached, *others])
+    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict, *unreached, *others])
 
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
@@ -148,14 +157,6 @@ def partition_table(
     table.add_section()
     table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
     return table
-
-
-def short(number: int) -> str:
-    """Three digits that count: 1,234,567 is 1.23 M."""
-    for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "k")):
-        if number >= 999.5 * 1000 ** (power - 1):
-            return f"{number / 1000**power:.3g} {unit}"
-    return str(number)
 
 
 def _table(*left: str, right: Sequence[str], last: str | None = None) -> Table:

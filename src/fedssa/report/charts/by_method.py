@@ -1,0 +1,111 @@
+"""One mark a method: accuracy against what it cost; and the ablations as bars."""
+
+from collections.abc import Mapping, Sequence
+
+from fedssa.report.charts.frame import BOTTOM, HEIGHT, TOP, WIDTH, frame
+from fedssa.report.charts.looks import Look
+from fedssa.report.charts.scene import Figure, Item, Line, Mark, Words, text_width
+from fedssa.report.comparison import MethodRow
+from fedssa.report.costs import Cost
+from fedssa.report.groups import Group
+
+ABLATIONS = ("m1-a", "m1-b", "m2-a", "m2-b", "fedssa")
+LARGEST, SMALLEST = 34.0, 9.0  # pixels across a mark
+BAR = 34.0
+
+Box = tuple[float, float, float, float]
+
+
+def trade_off(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+    """To the target where it was reached, else over all rounds."""
+    shown = [(row, cost) for row in group.rows if row.mean is not None and (cost := _spent(group, row)) is not None]
+    if len(shown) < 2:
+        return None
+    shown.sort(key=lambda pair: list(looks).index(pair[0].method))
+    accuracies = [100 * (row.mean or 0.0) for row, _ in shown]
+    numbers = [cost.numbers for _, cost in shown]
+    around = frame(
+        numbers, accuracies, x_label="numbers sent until the target", y_label="accuracy at the end, %", log_x=True
+    )
+    most = max(cost.flops for _, cost in shown) or 1.0
+    taken: list[Box] = []
+    marks: list[Item] = []
+    words: list[Item] = []
+    for (row, cost), accuracy in zip(shown, accuracies, strict=True):
+        look, x, y = looks[row.method], around.x(cost.numbers), around.y(accuracy)
+        size = max(SMALLEST, LARGEST * (cost.flops / most) ** 0.5)
+        told = f"{row.method}: {accuracy:.2f} %, {cost.numbers:,.0f} numbers, {cost.flops:.3g} FLOPs"
+        hollow = row.to_target is None
+        marks.append(Mark(x, y, "circle", look.ink, size, hollow, opacity=0.8, told=told, series=look.series))
+        taken.append((x - size / 2, y - size / 2, x + size / 2, y + size / 2))
+    for (row, _), box in zip(shown, list(taken), strict=True):
+        words.append(_label(row.method, box, taken, looks[row.method].series))
+    reading = (
+        "Top left is best: accurate and cheap to send; a mark’s area is its FLOPs until the target, a hollow one did "
+        "not reach the target and shows all rounds."
+    )
+    legend = tuple(looks[row.method] for row, _ in shown)
+    items = (*around.items, *marks, *words)
+    return Figure("trade-off", "Accuracy, communication and FLOPs", reading, WIDTH, HEIGHT, items, legend)
+
+
+def _spent(group: Group, row: MethodRow) -> Cost | None:
+    if row.to_target is not None or row.per_round is None:
+        return row.to_target
+    rounds = group.settings["rounds"]["total"]
+    return Cost(rounds, rounds * row.per_round.numbers, rounds * row.per_round.flops)
+
+
+def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
+    """At the first side of the mark that is free; at the right if none is."""
+    width, (left, top, right, bottom) = text_width(text, 14), box
+    middle, x = (top + bottom) / 2, (left + right) / 2
+    beside = [(side, y) for y in (middle, top - 4, bottom + 4, top - 18, bottom + 18) for side in ("start", "end")]
+    places = [(right + 4 if side == "start" else left - 4, y + 4.5, side) for side, y in beside]
+    places[2:2] = [(x, top - 5, "middle"), (x, bottom + 14, "middle")]
+    shift = {"start": 0.0, "end": width, "middle": width / 2}
+    areas = [(at - shift[side], y - 12, at - shift[side] + width, y + 3) for at, y, side in places]
+    free = [i for i, area in enumerate(areas) if _inside(area) and not _hits(area, taken)]
+    chosen = free[0] if free else 0
+    taken.append(areas[chosen])
+    at_x, at_y, anchor = places[chosen]
+    return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
+
+
+def _inside(area: Box) -> bool:
+    return area[0] > 0 and area[2] < WIDTH and area[1] > TOP - 8 and area[3] < HEIGHT - BOTTOM + 6
+
+
+def _hits(area: Box, taken: Sequence[Box]) -> bool:
+    return any(
+        area[0] < right and left < area[2] and area[1] < bottom and top < area[3] for left, top, right, bottom in taken
+    )
+
+
+def ablations(group: Group, looks: Mapping[str, Look], paper: Mapping[str, float]) -> Figure | None:
+    """Bars from zero would hide what matters; these are marks on a line with the seeds' spread, and the paper's."""
+    rows = {row.method: row for row in group.rows if row.method in ABLATIONS and row.mean is not None}
+    shown = [method for method in ABLATIONS if method in rows]
+    if len(shown) < 2:
+        return None
+    height = 80 + BAR * len(shown)
+    ours = [100 * a for method in shown for a in rows[method].accuracies]
+    theirs = [paper[method] for method in shown if method in paper]
+    around = frame([*ours, *theirs], [], x_label="accuracy, %", y_label="", height=height, left=80, y_names=shown)
+    items: list[Item] = list(around.items)
+    for row, method in enumerate(shown):
+        look, y = looks[method], around.y(row)
+        values = [around.x(100 * a) for a in rows[method].accuracies]
+        mean = 100 * (rows[method].mean or 0.0)
+        if len(values) > 1:
+            items.append(Line(((min(values), y), (max(values), y)), look.ink, 5.0, opacity=0.35, series=look.series))
+        told = f"{method}: {mean:.2f} %"
+        items.append(Mark(around.x(mean), y, look.shape, look.ink, 12, told=told, series=look.series))
+        items.append(Words(around.x(mean), y - 11, f"{mean:.1f}", "ink", size=14, bold=True, series=look.series))
+        if method in paper:
+            items.append(Mark(around.x(paper[method]), y, "circle", "muted", 9, hollow=True, told="the paper"))
+    reading = "A mark is the mean of the seeds, its bar from the lowest to the highest" + (
+        "; a hollow circle is the paper’s figure, from tuned runs." if theirs else "."
+    )
+    legend = tuple(looks[method] for method in shown)
+    return Figure("ablations", "Ablations", reading, WIDTH, height, tuple(items), legend)

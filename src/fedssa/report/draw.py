@@ -1,0 +1,63 @@
+"""Which figures there are: those for which there are runs, and no more than a page can carry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fedssa.errors import FedSSAError
+from fedssa.report.accuracy import paper_percent
+from fedssa.report.charts.by_method import ABLATIONS, ablations, trade_off
+from fedssa.report.charts.clients import box_plot, gains
+from fedssa.report.charts.looks import Look
+from fedssa.report.charts.over_rounds import accuracy_figures, header_norms, shaking
+from fedssa.report.charts.scene import Figure
+from fedssa.report.charts.tsne import tsne_figures
+from fedssa.report.gather import Found
+from fedssa.report.groups import Group
+
+MOST_GROUPS = 24  # with figures; the others have their tables
+MOST_TSNE = 6  # runs of a group; each takes seconds
+
+
+def figures_of(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], list[str]]:
+    """And what could not be drawn."""
+    paper = {method: found for method in ABLATIONS if (found := paper_percent(group, method)) is not None}
+    several = [
+        box_plot(group, looks),
+        trade_off(group, looks),
+        ablations(group, looks, paper),
+        gains(group, looks),
+        header_norms(group, looks),
+        shaking(group, looks),
+    ]
+    pictures, troubles = _representations(group, looks)
+    return [*accuracy_figures(group, looks), *(figure for figure in several if figure), *pictures], troubles
+
+
+def _representations(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], list[str]]:
+    """Of the first seed of each method that has them."""
+    runs: dict[str, Found] = {}
+    for run in group.members:
+        if run.summary.run_dir.representations_file.exists():
+            runs.setdefault(group.labels[run.name], run)
+    figures: list[Figure] = []
+    troubles = []
+    for number, label in enumerate([label for label in looks if label in runs][:MOST_TSNE]):
+        run = runs[label]
+        try:
+            drawn = tsne_figures(run.summary.run_dir, f"{label}, seed {run.summary.seed}")
+        except FedSSAError as error:
+            troubles.append(f"No t-SNE of {label}: {error}.")
+        else:
+            figures += [_renamed(figure, number) for figure in drawn]
+    if len(runs) > MOST_TSNE:
+        troubles.append(f"t-SNE of the first {MOST_TSNE} of {len(runs)} methods.")
+    return figures, troubles
+
+
+def _renamed(figure: Figure, number: int) -> Figure:
+    return replace(figure, name=f"{figure.name}-{number + 1}")
+
+
+def series_in(figures: Sequence[Figure]) -> list[int]:
+    """The methods that the figures show, to have a button each."""
+    return sorted({look.series for figure in figures for look in figure.legend if look.series >= 0})

@@ -1,0 +1,179 @@
+"""The whole report: tables and figures of what was gathered, as one page that needs nothing but itself."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import FedSSAError
+from fedssa.report.accuracy import accuracy_table
+from fedssa.report.charts.across import families, family_figure
+from fedssa.report.charts.looks import INKS, Look, looks
+from fedssa.report.charts.raster import png
+from fedssa.report.charts.scene import Figure, Mark, mark_svg, svg, svg_file
+from fedssa.report.draw import MOST_GROUPS, figures_of, series_in
+from fedssa.report.gather import Gathered, gather
+from fedssa.report.groups import Group, flat, group_runs, slug, subtitle, title
+from fedssa.report.how import HOW
+from fedssa.report.output import write_report
+from fedssa.report.overview import at_a_glance, runs_table
+from fedssa.report.tables import Table, markdown, to_csv
+
+THEME = {"hover": ("#f6f6f3", "#202327"), "link": ("#0b63a5", "#7db7ee")}
+THEME |= {"up": ("#00704f", "#41cf9f"), "down": ("#b04a00", "#f5935a")}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, ready for the page."""
+
+    title: str
+    reading: str
+    file: str
+    svg: Any  # marked as safe
+    keys: tuple[Look, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    subtitle: str
+    runs: str
+    table: Table
+    settings: tuple[tuple[str, str], ...]
+    figures: tuple[Drawn, ...]
+    series: tuple[int, ...]
+    untold: tuple[str, ...]
+
+
+def write(folders: Sequence[Path], out: Path) -> Gathered:
+    """The report over all runs below the folders."""
+    gathered = gather(folders)
+    write_report(out, contents(gathered))
+    return gathered
+
+
+def contents(gathered: Gathered) -> dict[str, bytes]:
+    """Every file of the report by its name."""
+    groups = group_runs(gathered.runs)
+    seen = looks(label for group in groups for label in group.labels.values())
+    found: dict[str, bytes] = {}
+    across = [figure for family in families(groups) if (figure := family_figure(family, seen))]
+    drawn_across = [_drawn(figure, f"{number + 1:02d}-{figure.name}", found) for number, figure in enumerate(across)]
+    sections = [_section(number, group, seen, found) for number, group in enumerate(groups)]
+    overview, runs = at_a_glance(groups, seen), runs_table(groups, seen)
+    tables = [*([overview] if overview else []), *(section.table for section in sections), runs]
+    name = "Runs of one experiment" if len(groups) == 1 else f"{len(groups)} experiments"
+    page = _render(
+        title=title(groups[0]) if len(groups) == 1 else name,
+        lead=_lead(gathered, groups),
+        problems=_problems(gathered, groups),
+        overview=overview,
+        across=drawn_across,
+        across_series=series_in(across),
+        sections=sections,
+        runs=runs,
+        looks={look.series: look for look in seen.values()},
+    )
+    found |= {f"tables/{table.name}.csv": to_csv(table).encode() for table in tables}
+    return {"index.html": page.encode(), "tables.md": markdown(tables, name).encode(), **found}
+
+
+def _section(number: int, group: Group, seen: Mapping[str, Look], found: dict[str, bytes]) -> Section:
+    name = slug(number, group)
+    figures, untold = figures_of(group, seen) if number < MOST_GROUPS else ([], [])
+    if number >= MOST_GROUPS:
+        untold = [f"Figures are drawn for the first {MOST_GROUPS} experiments; report on fewer runs to see these."]
+    settings = [
+        (key, value if isinstance(value, str) else json.dumps(value)) for key, value in flat(group.settings).items()
+    ]
+    count = len(group.runs)
+    return Section(
+        title=title(group),
+        subtitle=subtitle(group),
+        runs=f"{count} run" if count == 1 else f"{count} runs",
+        table=accuracy_table(group, seen, name),
+        settings=tuple(settings),
+        figures=tuple(_drawn(figure, f"{name}-{figure.name}", found) for figure in figures),
+        series=tuple(series_in(figures)),
+        untold=tuple(untold),
+    )
+
+
+def _drawn(figure: Figure, file: str, found: dict[str, bytes]) -> Drawn:
+    from markupsafe import Markup
+
+    found[f"figures/{file}.svg"] = svg_file(figure).encode()
+    found[f"figures/{file}.png"] = png(figure)
+    keys = tuple(look for look in figure.legend if look.series < 0)
+    return Drawn(figure.title, figure.reading, file, Markup(svg(figure)), keys)  # noqa: S704 (its words are escaped)
+
+
+def _render(**parts: Any) -> str:
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise FedSSAError("a report needs jinja2: pip install 'fedssa[report]'") from error
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=False)
+    own = {name: Markup(_own(f"page.{name}")) for name in ("css", "js")}  # noqa: S704
+
+    def mark(look: Look) -> Any:
+        return Markup(mark_svg(Mark(15, 6, look.shape, look.ink, 8)))  # noqa: S704
+
+    page = environment.from_string(_own("page.html"))
+    return page.render(mark=mark, variables=Markup(_variables()), how=HOW, version=version("fedssa"), **own, **parts)  # noqa: S704
+
+
+def _own(name: str) -> str:
+    return (files("fedssa.report") / name).read_text(encoding="utf-8")
+
+
+def _variables() -> str:
+    """The colours of both themes: the system's, unless the reader has chosen."""
+    light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in (INKS | THEME).items()) for i in (0, 1))
+    return (
+        f":root{{color-scheme:light;{light}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"
+        f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
+    )
+
+
+def _lead(gathered: Gathered, groups: Sequence[Group]) -> str:
+    methods = {label for group in groups for label in group.labels.values()}
+    seeds = {seed for group in groups for seed in group.seeds}
+    counts = [(len(gathered.runs), "run"), (len(methods), "method"), (len(seeds), "seed")]
+    told = ", ".join(f"{count} {word}" if count == 1 else f"{count} {word}s" for count, word in counts)
+    return f"{told}. Accuracy is the mean over all clients, each with its own model on its own test data, at the end."
+
+
+def _problems(gathered: Gathered, groups: Sequence[Group]) -> list[str]:
+    """What a reader should know before the numbers."""
+    problems = [f"Left out: {run.reason}" for run in gathered.damaged]
+    going = [run for run in gathered.runs if run.summary.outcome == "not finished"]
+    problems += [
+        f"Not finished: {run.name}, {run.summary.rounds_done} of {run.summary.rounds_total} rounds; "
+        "in curves and the list of runs, not in the other tables."
+        for run in going[:8]
+    ]
+    if len(going) > 8:
+        problems.append(f"… and {len(going) - 8} more runs that have not finished.")
+    versions = list(dict.fromkeys(group.version for group in groups))
+    if len(versions) > 1:
+        problems.append(f"Runs of several versions ({'; '.join(versions)}): never averaged together.")
+    by_data: dict[str, set[str]] = {}
+    for group in groups:
+        by_data.setdefault(group.settings["data"], set()).add(str(group.settings["digest"]))
+    problems += [
+        f"Runs on {len(digests)} different data sets that are all called {name}: never averaged together."
+        for name, digests in by_data.items()
+        if len(digests) > 1
+    ]
+    if all(len(group.seeds) == 1 for group in groups):
+        problems.append(
+            "One seed: differences are shown without intervals and verdicts, since one seed says nothing of others."
+        )
+    return problems

@@ -1,0 +1,109 @@
+"""Drawings: what they compute, that they are whole files, and that names in them are only names."""
+
+import io
+from itertools import combinations
+from xml.etree import ElementTree as Xml
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedssa.report.charts.clients import binned
+from fedssa.report.charts.frame import Scale, frame, round_ticks
+from fedssa.report.charts.looks import INKS, KNOWN, looks
+from fedssa.report.charts.over_rounds import smoothed
+from fedssa.report.charts.raster import png
+from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Words, svg, svg_file
+
+HOSTILE = '</title><script>alert("1")</script>&$x$'
+
+
+def drawing() -> Figure:
+    look = looks([HOSTILE])[HOSTILE]
+    items: tuple[Item, ...] = (
+        Line(((10, 10), (90, 50)), "s2", dash="4 2", series=0),
+        Line(((10, 10), (90, 50), (10, 50)), "s4", filled=True, opacity=0.2, series=0),
+        Dots(((20, 20), (30, 30)), "s5"),
+        *(
+            Mark(15 + 9 * i, 60, shape, "s3", told=HOSTILE)
+            for i, shape in enumerate(("circle", "star", "cross", "plus"))
+        ),
+        Words(50, 80, HOSTILE),
+    )
+    return Figure("x", HOSTILE, HOSTILE, 100, 90, items, (look,))
+
+
+def test_svg_is_well_formed_and_names_are_text() -> None:
+    for text in (svg(drawing()), svg_file(drawing())):
+        root = Xml.fromstring(text)  # noqa: S314 (our own)
+        assert not root.findall(".//{*}script")
+        assert HOSTILE in [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert "var(--" in svg(drawing())
+    assert "var(" not in svg_file(drawing())
+
+
+def test_what_belongs_to_a_method_is_in_a_group_of_its_number() -> None:
+    root = Xml.fromstring(svg(drawing()))  # noqa: S314
+    (group,) = [element for element in root if element.get("data-series")]
+    assert (group.get("data-series"), len(group)) == ("0", 2)
+
+
+def test_png_is_a_picture_of_the_same_and_the_same_each_time() -> None:
+    first, second = png(drawing()), png(drawing())
+    assert first == second
+    picture = np.asarray(Image.open(io.BytesIO(first)).convert("RGB"))
+    assert picture.shape[1] == 150
+    colours = {tuple(colour) for colour in picture.reshape(-1, 3).tolist()}
+    for ink in ("paper", "s2", "s3"):
+        code = INKS[ink][0]
+        assert tuple(int(code[i : i + 2], 16) for i in (1, 3, 5)) in colours, ink
+    assert (picture[(30 + 80) * 3 // 2 - 8] != 255).any()  # the words
+
+
+def test_no_two_methods_look_alike() -> None:
+    found = looks([*KNOWN, "fedssa, t_stable = 10", "my.module:Method"])
+    for a, b in combinations(found.values(), 2):
+        assert (a.ink, a.dash) != (b.ink, b.dash)
+        assert (a.ink, a.shape) != (b.ink, b.shape)
+        assert a.series != b.series
+    assert looks(["fml", "fedssa"])["fml"].ink == found["fml"].ink  # whatever else is there
+    assert list(looks(iter(["fml", "x", "fedssa", "fml"]))) == ["fedssa", "fml", "x"]
+
+
+def test_smoothing_by_hand() -> None:
+    curve = np.array([[0, 0.0], [1, 3.0], [2, 6.0], [3, 0.0], [4, 1.0]])
+    assert smoothed(curve, 3).tolist() == [[0, 0], [1, 3], [2, 3], [3, pytest.approx(7 / 3)], [4, 1]]
+    assert smoothed(curve, 5)[2, 1] == 2.0
+    flat = np.array([[t, 7.0] for t in range(9)])
+    assert smoothed(flat, 5) == pytest.approx(flat)
+
+
+def test_gains_are_means_of_equal_parts() -> None:
+    pairs = np.array([[count, 10.0 * count] for count in range(1, 11)])
+    means = binned(pairs)
+    assert len(means) == 5
+    assert [gain for _, gain in means] == pytest.approx([10 * count for count, _ in means])
+    assert binned(np.array([[3, 1.0], [3, 2.0]])) == [(3.0, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (37, 91, [40, 50, 60, 70, 80, 90]), (-3, 3, [-3, -2, -1, 0, 1, 2, 3])],
+)
+def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
+    assert round_ticks(low, high) == pytest.approx(ticks)
+
+
+def test_scales() -> None:
+    linear = Scale(0, 10, 100, 200)
+    assert (linear(0), linear(5), linear(10)) == (100, 150, 200)
+    logarithmic = Scale(10, 1000, 0, 100, log=True)
+    assert [logarithmic(value) for value in (0, 10, 1000)] == pytest.approx([0, 10, 100])
+    assert logarithmic.ticks == [0, 10, 100, 1000]
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.0], [3.0, 3.0], [1e-9, 1e9]])
+def test_a_frame_stands_around_any_values(values: list[float]) -> None:
+    for log_x in (False, True):
+        around = frame(values, values, x_label="x", y_label="y", log_x=log_x)
+        assert all(0 <= around.x(value) <= 520 and 0 <= around.y(value) <= 340 for value in values)
