@@ -93,7 +93,7 @@ def parse_federation(table: Mapping[str, Any]) -> Federation:
     clients = _clients(table.get("clients"))
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
-    settings = parse_settings(_recipe(table))
+    settings = parse_settings(_recipe(table) | {"partition": {"name": "iid", "clients": len(clients)}})
     _check_method(settings, settings.table["method"]["name"])
     resolved = {key: settings.table[key] for key in ("seed", *RECIPE_SECTIONS)} | {
         "clients": clients,
