@@ -95,7 +95,9 @@ def parse_federation(table: Mapping[str, Any]) -> Federation:
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
     settings = parse_settings(_recipe(table) | {"partition": {"name": "iid", "clients": len(clients)}})
     _check_method(settings, settings.table["method"]["name"])
+    private = {"archs": [f"{name} (private)" for name in clients]}
     resolved = {key: settings.table[key] for key in ("seed", *RECIPE_SECTIONS)} | {
+        "models": settings.table["models"] | private,
         "clients": clients,
         "task": asdict(task),
         "deploy": asdict(deploy),
