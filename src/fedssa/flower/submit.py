@@ -90,6 +90,6 @@ def _toml(config: dict[str, Any]) -> str:
 
 def _reason(details: str) -> str:
     """Flower tells an exception with its class and brackets; of one of ours, the message is enough."""
-    ours = {kind.__name__ for kind in (FedSSAError, *FedSSAError.__subclasses__())}
+    ours = {kind.__name__ for kind in FedSSAError.__subclasses__()}
     _, found, message = details.partition(":<'")
     return message.removesuffix("'>") if found and any(name in details.split(":<'")[0] for name in ours) else details
