@@ -70,19 +70,23 @@ class RoundRecord:
     server_digest: str = ""
     events: dict[str, int] = field(default_factory=dict)  # what the method has counted up to here
     shaking: float | None = None  # mean change of the global rows since the round before, where a method has such rows
+    absent: tuple[int, ...] = ()  # clients of the cohort without an answer that could be used: only across sites
 
     @property
     def headline(self) -> float | None:
         return next(iter(self.accuracy.values()), None)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
+        fields = asdict(self)
+        if not self.absent:
+            del fields["absent"]  # as in a simulation, always
+        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
         fields = dict(json.loads(line))
         clients = tuple(ClientRecord(**{**c, "scores": Scores(**c["scores"])}) for c in fields.pop("clients"))
-        return cls(clients=clients, **fields)
+        return cls(clients=clients, absent=tuple(fields.pop("absent", ())), **fields)
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
