@@ -29,7 +29,7 @@ $(VENV)/.dev: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.system: $(VENV)/.dev
-	@$(PIP) -e '.[dev,flower,ray]'
+	@$(PIP) -e '.[dev,ray]'
 	@touch $@
 
 # Programs of the system that tests run: Debian package and program, installed if it is not there.
