@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedssa.cli import federation_app, lists, runs  # noqa: F401 (each module adds its commands to the application)
+from fedssa.cli import federation_app, lists, operations, runs  # noqa: F401 (each module adds its commands to the application)
 from fedssa.cli.common import app, err, plain
 from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning
 
