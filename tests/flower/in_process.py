@@ -7,17 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedssa.config import parse_settings
+from fedssa.core.payload import Tensors, unpack
 from fedssa.core.training import Samples
 from fedssa.data import prepare
 from fedssa.flower.client_app import app
 from fedssa.flower.deployed import run_federation
 from fedssa.flower.federation_file import FILE_NAME, Federation, read_federation
+from fedssa.flower.messages import RECORD
 from fedssa.flower.site import Site
 from fedssa.population import SimulatedClients, build_net
 from fedssa.record import RoundRecord
@@ -35,7 +37,6 @@ class InProcessGrid:
     silent: set[int] = field(default_factory=set)  # listed, and do not answer
     dying: dict[int, int] = field(default_factory=dict)  # node → how often it dies over a message before it answers
     tamper: dict[int, Tamper] = field(default_factory=dict)  # what a bad site does to its answer of a round
-    sizes: list[tuple[str, int, int]] = field(default_factory=list)  # type, bytes down, bytes up
     seen: list[tuple[Message, Message]] = field(default_factory=list)
     _replies: dict[str, Message] = field(default_factory=dict)
 
@@ -52,7 +53,7 @@ class InProcessGrid:
         return [self._replies.pop(message) for message in message_ids if message in self._replies]
 
     def _deliver(self, message: Message) -> str:
-        arrived, down = over_the_wire(message)
+        arrived, _ = over_the_wire(message)
         node, kind = arrived.metadata.dst_node_id, arrived.metadata.message_type
         if self.dying.get(node, 0) > 0:
             self.dying[node] -= 1
@@ -62,8 +63,7 @@ class InProcessGrid:
             reply = app(arrived, Context(1, node, self.configs[node], RecordDict(), {}))
             if kind == "train" and node in self.tamper:
                 reply = Message(self.tamper[node](reply.content), reply_to=arrived)
-        back, up = over_the_wire(reply)
-        self.sizes.append((kind, down, up))
+        back, _ = over_the_wire(reply)
         self.seen.append((arrived, back))
         if node not in self.silent or kind != "train":
             self._replies[arrived.metadata.message_id] = back
@@ -78,6 +78,13 @@ def over_the_wire(message: Message) -> tuple[Message, int]:
     assert isinstance(arrived, Message)
     arrived.metadata.__dict__["_message_id"] = message.object_id
     return arrived, sum(map(len, contents.values()))
+
+
+def tensors_in(message: Message) -> Tensors:
+    record = message.content[RECORD]
+    assert isinstance(record, ConfigRecord)
+    blob = record.get("payload")
+    return unpack(blob)[1] if isinstance(blob, bytes) else {}
 
 
 def node(client: int) -> int:

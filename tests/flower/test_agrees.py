@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import fedssa
+from fedssa.core.payload import num_bytes
 from fedssa.methods import METHODS, PRESETS
 from fedssa.record import RoundRecord
-from tests.flower.in_process import sites_of
+from tests.flower.in_process import over_the_wire, sites_of, tensors_in
 from tests.tiny import tiny
 
 
@@ -27,5 +28,8 @@ def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
 def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -> None:
     simulated = fedssa.run(settings_of(name), out=tmp_path / "simulated")
     sites = sites_of(settings_of(name), tmp_path)
-    assert list(sites.run(sites.grid())) == without_flops(simulated.records)
+    grid = sites.grid()
+    assert list(sites.run(grid)) == without_flops(simulated.records)
     assert sites.faults() == []
+    for message in (message for pair in grid.seen for message in pair):  # what a message has besides its tensors
+        assert over_the_wire(message)[1] - num_bytes(tensors_in(message)) <= 3000

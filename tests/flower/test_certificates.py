@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedssa.errors import SettingsError
-from fedssa.flower.certificates import check_public_key, is_loopback, make_node_key, write_certificates
+from fedssa.flower.certificates import check_public_key, make_node_key, write_certificates
 
 
 def test_a_client_that_trusts_the_authority_trusts_the_server_and_no_other(tmp_path: Path) -> None:
@@ -82,8 +82,3 @@ def test_what_is_no_key_of_a_site_is_refused(tmp_path: Path, content: bytes) -> 
     (tmp_path / "key.pub").write_bytes(content)
     with pytest.raises(SettingsError, match=r"key\.pub"):
         check_public_key(tmp_path / "key.pub")
-
-
-def test_loopback() -> None:
-    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(is_loopback, ("0.0.0.0", "10.0.0.1", "example.org", "localhost.example.org", "::")))  # noqa: S104

@@ -37,8 +37,8 @@ def init_command(
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys: only on loopback.")] = False,
 ) -> None:
     """Write what a coordinator needs: certificates, configuration, programs, systemd units, a reverse proxy."""
-    from fedssa.flower.certificates import is_loopback
     from fedssa.flower.coordinator import Address, init
+    from fedssa.flower.node import is_loopback
 
     port = port or (superlink_port if is_loopback(host) else PROXY_PORT)
     names = [name.strip() for name in clients.split(",") if name.strip()]

@@ -89,13 +89,6 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def make_node_key(folder: Path, name: str) -> Path:
     """`key` and `key.pub`, as ssh-keygen would make them; returns the public one."""
     private = folder / "key"

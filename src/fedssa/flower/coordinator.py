@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.errors import RunDirError, SettingsError
-from fedssa.flower.certificates import check_public_key, is_loopback, write_certificates, write_secret
+from fedssa.flower.certificates import check_public_key, write_certificates, write_secret
 from fedssa.flower.federation_file import FILE_NAME, Deploy, read_federation
+from fedssa.flower.node import is_loopback
+from fedssa.flower.submit import CONNECTION, flwr
 
 ADDRESS_FILE = "address.json"
-CONNECTION = "fedssa"
 FIRST_RUNTIME_PORT = 9100  # of sites on one machine: this and the next ones
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 class Page(Template):
@@ -151,16 +150,12 @@ def invite(directory: Path, name: str) -> Path:
     folder = directory / "sites" / name
     if folder.exists():
         raise RunDirError(f"{folder}: this site was invited before; remove the folder to do it again")
-    key_check = 'test -f key || { echo "there is no key yet: fedssa site keygen ." >&2; exit 2; }'
     words = {
         **_words_of(directory, address),
         "name": name,
         "client": client,
         "runtime_port": FIRST_RUNTIME_PORT + client,
-        "key_check": "" if address.insecure else key_check,
-        "node_security": "--insecure"
-        if address.insecure
-        else "--root-certificates ca.pem --auth-supernode-private-key key",
+        "node_security": "--insecure" if address.insecure else '--root-certificates "$here/ca.pem" --key "$here/key"',
     }
     folder.mkdir(parents=True)
     for page, file in {
@@ -185,21 +180,6 @@ def register(directory: Path, name: str, public_key: Path) -> None:
         raise RunDirError(f"{registered}: {name} has a key already; unregister it first (flwr supernode unregister)")
     flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
     registered.write_bytes(content)
-
-
-def flwr(directory: Path, *arguments: str) -> dict[str, Any]:
-    """One of Flower's own commands on this federation's SuperLink; what it says, as JSON."""
-    command = [str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"]
-    env = os.environ | QUIET | {"FLWR_HOME": str(directory / "state" / "flwr")}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603
-    try:
-        said: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        said = {}
-    if done.returncode or not said.get("success", False):
-        why = said.get("error-message") or done.stderr.strip() or done.stdout.strip()
-        raise SettingsError(f"flwr {' '.join(arguments[:2])}: {why}; is the SuperLink running?")
-    return said
 
 
 def _write(path: Path, page: str, words: dict[str, Any]) -> None:

@@ -95,8 +95,8 @@ class GridFederation:
         self._started = True
         return [info for _, info in sorted(self.known.infos.items())]
 
-    def _welcome(self, *, evaluate_start: bool = False) -> set[int]:
-        """Say hello to every node that has not been asked, and hear those that answer. Returns the nodes online."""
+    def _welcome(self, *, evaluate_start: bool = False) -> None:
+        """Say hello to every node that has not been asked, and hear those that answer."""
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._here = {client: node for client, node in self.known.nodes.items() if node in online}
         self._strangers = {node: again for node, again in self._strangers.items() if node in online and again > now}
@@ -108,7 +108,6 @@ class GridFederation:
         for message, reply in self._pull(self._greeted).items():
             self._hear_hello(self._greeted.pop(message), reply, online)
         self._greeted = {message: node for message, node in self._greeted.items() if node in online}
-        return online
 
     def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
         try:
@@ -139,13 +138,12 @@ class GridFederation:
         to_ask, asked, tries = set(requests), dict[str, int](), dict.fromkeys(requests, 0)
         answers: dict[int, Answer] = {}
         while (left := deadline - time.monotonic()) > 0:
-            online = self._welcome()
-            for client in sorted(to_ask):
-                if (node := self._here.get(client)) in online and tries[client] < MAX_TRIES and node is not None:
-                    tries[client] += 1
-                    if message := self._push(requests[client], node, "train", left):
-                        asked[message] = client
-                        to_ask.discard(client)
+            self._welcome()
+            for client in [k for k in sorted(to_ask) if k in self._here and tries[k] < MAX_TRIES]:
+                tries[client] += 1
+                if message := self._push(requests[client], self._here[client], "train", left):
+                    asked[message] = client
+                    to_ask.discard(client)
             for message, reply in self._pull(asked).items():
                 client = asked.pop(message)
                 if isinstance(reply, str):  # its node was lost, not its answer bad: it is asked again if it returns
@@ -153,7 +151,8 @@ class GridFederation:
                     self._note(Fault(t, client, reply))
                 elif answer := self._usable(requests[client], reply):
                     answers[client] = answer
-            if not asked and (not to_ask or len(answers) >= need):
+            may_answer = asked or any(k in self._here and tries[k] < MAX_TRIES for k in to_ask)
+            if not may_answer and (not to_ask or len(answers) >= need):
                 break
             time.sleep(min(self._poll, max(0.0, deadline - time.monotonic())))
         self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))

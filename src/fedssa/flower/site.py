@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from fedssa.config import import_path
 from fedssa.core.client import Client
 from fedssa.core.seeds import one_thread, seeded
+from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, Samples
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
@@ -56,7 +57,7 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
         with seeded(settings.seed, "start", client=client):
-            net = build(f"{reference}: its model", _factory(site), task)
+            net = _net_of(reference, site, task)
         made = Client(
             client, net, data, task, settings.method, settings.local, settings.seed, tuple(site.augmentations)
         )
@@ -64,6 +65,11 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
     if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
         raise ModelError(f"{reference}: two tensors of its model share memory; untie them")
     return made
+
+
+def load_net(reference: str, task: Task) -> SplitModel:
+    """The site's model, split, with weights that mean nothing yet."""
+    return _net_of(reference, load_site(reference, task), task)
 
 
 def load_site(reference: str, task: Task) -> Site:
@@ -112,9 +118,9 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _factory(site: Site) -> Callable[[Task], nn.Module]:
+def _net_of(reference: str, site: Site, task: Task) -> SplitModel:
     model = site.model
-    return (lambda _: model) if isinstance(model, nn.Module) else model
+    return build(f"{reference}: its model", (lambda _: model) if isinstance(model, nn.Module) else model, task)
 
 
 def samples(part: str, data: Any, task: Task) -> Samples:

@@ -67,9 +67,14 @@ class StateDir:
     def save(self, saved: Saved) -> None:
         tensors = {f"state.{name}": tensor for name, tensor in saved.state.items()}
         tensors |= {f"answer.{name}": tensor for name, tensor in saved.answer.payload.items()}
-        task = {name: value for name, value in vars(saved.task).items() if name != "build_shared"}
         answer = {name: value for name, value in vars(saved.answer).items() if name not in ("payload", "scores")}
-        meta = {"run": saved.run, "t": saved.t, "agreement": saved.agreement, "task": task, "answer": answer}
+        meta = {
+            "run": saved.run,
+            "t": saved.t,
+            "agreement": saved.agreement,
+            "task": task_to_json(saved.task),
+            "answer": answer,
+        }
         meta |= {"scores": asdict(saved.answer.scores), "digest": digest(tensors)}
         write_durably(self._file(saved.run), pack(meta, tensors))
 
@@ -97,7 +102,7 @@ def read_saved(path: Path) -> Saved:
             raise AnswerError("its digest does not fit its content")
         payload, state = _under("answer.", tensors), _under("state.", tensors)
         answer = Answer(**meta.pop("answer"), scores=Scores(**meta.pop("scores")), payload=payload)
-        return Saved(**meta | {"task": _task(meta["task"])}, answer=answer, state=state)
+        return Saved(**meta | {"task": task_from_json(meta["task"])}, answer=answer, state=state)
     except (OSError, AnswerError, KeyError, TypeError) as error:
         raise RunDirError(f"{path}: cannot be read ({error}); restore it from a copy") from error
 
@@ -117,7 +122,11 @@ def write_durably(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def _task(table: dict[str, Any]) -> Task:
+def task_to_json(task: Task) -> dict[str, Any]:
+    return {name: value for name, value in vars(task).items() if name != "build_shared"}
+
+
+def task_from_json(table: dict[str, Any]) -> Task:
     return Task(**table | {"input_shape": tuple(table["input_shape"])})
 
 

@@ -4,13 +4,6 @@
 set -eu
 umask 077
 test $# = 1 || { echo "usage: $0 SITE" >&2; exit 2; }
-case $1 in
-    /*) site=$1 ;;
-    *.py|*.py:*) site=$PWD/$1 ;;
-    *) site=$1 ;;
-esac
-cd "$(dirname "$0")"
-@key_check
-export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_HOME="$PWD/flwr"
-exec flower-supernode --superlink @address @node_security --host 127.0.0.1 --port "${PORT:-@runtime_port}" \
-    --node-config "client-id=@client federation=\"$PWD/federation.toml\" site=\"$site\" state-dir=\"$PWD/state\""
+here=$(cd "$(dirname "$0")" && pwd)
+exec fedssa site run "$1" --name @name --superlink @address --federation "$here/federation.toml" \
+    --state-dir "$here/state" @node_security --port "${PORT:-@runtime_port}"

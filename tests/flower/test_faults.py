@@ -1,0 +1,331 @@
+"""Sites that are away, slow, dead or wrong, and a server that is killed."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from typing_extensions import override
+
+from fedssa.core.payload import Tensors, pack, unpack
+from fedssa.errors import AnswerError, RunDirError
+from fedssa.flower.messages import RECORD, refusal_to_records
+from fedssa.record import RoundRecord, RunDir
+from tests.flower.in_process import InProcessGrid, Sites, Tamper, node, sites_of
+from tests.tiny import tiny
+
+TABLE = tiny(rounds={"total": 3, "fraction": 1.0})
+BAD = 1  # the client that is wrong, or away
+
+
+def refuse(_: RecordDict) -> RecordDict:
+    return refusal_to_records("busy")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[RoundRecord]:
+    sites = sites_of(TABLE, tmp_path_factory.mktemp("whole"))
+    return list(sites.run(sites.grid()))
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> list[RoundRecord]:
+    """The same run if client BAD never answers in a round."""
+    sites = sites_of(TABLE, tmp_path_factory.mktemp("without"))
+    grid = sites.grid()
+    grid.tamper[node(BAD)] = refuse
+    return list(sites.run(grid))
+
+
+def stop_after(t: int, sites: Sites, grid: InProcessGrid) -> None:
+    with closing(sites.run(grid)) as running:  # type: ignore[type-var]
+        for record in running:
+            if record.t == t:
+                return
+
+
+# -- a server that is killed ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", ["fedssa", "fedkd"])
+def test_a_resumed_run_equals_a_whole_one(tmp_path: Path, method: str) -> None:
+    table = tiny(method={"name": method})
+    folders = [tmp_path / "stopped", tmp_path / "whole"]
+    for folder in folders:
+        folder.mkdir()
+    sites, other = (sites_of(table, folder) for folder in folders)
+    stop_after(0, sites, sites.grid())
+    list(sites.run(sites.grid(), resume=True))
+    list(other.run(other.grid()))
+    files = [(each.folder / "run" / "rounds.jsonl").read_bytes() for each in (sites, other)]
+    assert files[0] == files[1]
+
+
+class Killed(Exception):
+    pass
+
+
+class DiesAfterTraining(InProcessGrid):
+    """The server hears nobody's answer of round 1: it is dead."""
+
+    @override
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        replies = super().pull_messages(message_ids)
+        if any(reply.metadata.group_id == "1" for reply in replies):
+            raise Killed
+        return replies
+
+
+def test_an_answered_round_is_sent_again_and_not_trained_again(tmp_path: Path, whole: list[RoundRecord]) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    with pytest.raises(Killed):
+        list(sites.run(DiesAfterTraining(dict(sites.configs))))
+    states = sorted(tmp_path.glob("state-*/*.safetensors"))
+    before = [state.stat().st_mtime_ns for state in states]
+    grid = sites.grid()
+    running = sites.run(grid, resume=True)
+    assert next(running).t == 1
+    assert [state.stat().st_mtime_ns for state in states] == before
+    list(running)
+    assert RunDir.open(tmp_path / "run").records() == whole
+
+
+def test_a_run_in_use_a_finished_one_and_another_federation_are_refused(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    running = sites.run(sites.grid())
+    next(running)
+    with pytest.raises(RunDirError, match="in use by process"):
+        next(sites.run(sites.grid(), resume=True))
+    with pytest.raises(RunDirError, match="exists; continue it with --resume"):
+        next(sites.run(sites.grid()))
+    list(running)
+    with pytest.raises(RunDirError, match="ended already"):
+        next(sites.run(sites.grid(), resume=True))
+    other = sites_of(tiny(seed=8), tmp_path)
+    with pytest.raises(RunDirError, match=r"another federation\.toml"):
+        next(other.run(other.grid(), resume=True))
+
+
+# -- sites that are away -------------------------------------------------------------------------------------
+def test_an_absent_client_is_left_out_and_comes_back_with_its_own_model(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    grid = sites.grid()
+    records = []
+    for record in sites.run(grid):
+        records.append(record)
+        grid.offline = {node(BAD)} if record.t == 0 else set()
+    assert [record.absent for record in records] == [(), (), (BAD,), ()]
+    assert [c.id for c in records[2].clients] == [0, 2, 3]
+    assert records[2].num_heard == 4  # its last accuracy stands
+    assert sites.faults() == [{"t": 1, "client": BAD, "reason": "it is not here", "dropped": False}]
+    (saved,) = (tmp_path / f"state-{BAD}").glob("*.safetensors")
+    assert unpack(saved.read_bytes())[0]["t"] == 2
+
+
+def test_below_the_quorum_a_run_fails_and_can_be_resumed(tmp_path: Path, whole: list[RoundRecord]) -> None:
+    sites = sites_of(TABLE, tmp_path, deadline=1.0, quorum=0.75)
+    grid = sites.grid()
+    running = sites.run(grid)
+    assert [next(running).t, next(running).t] == [-1, 0]
+    grid.offline = {node(0), node(1)}
+    with pytest.raises(AnswerError, match=r"round 1: 2 of 4 clients .* asks for 3"):
+        next(running)
+    grid.offline = set()
+    list(sites.run(grid, resume=True))
+    assert RunDir.open(tmp_path / "run").records() == whole
+
+
+def test_when_nobody_answers_the_run_fails(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, deadline=0.5)
+    grid = sites.grid()
+    grid.tamper = dict.fromkeys(sites.configs, refuse)
+    with pytest.raises(AnswerError, match="round 0: 0 of 4 clients"):
+        list(sites.run(grid))
+    assert RunDir.open(tmp_path / "run").outcome() is None
+
+
+def test_a_late_answer_is_ignored_and_its_client_goes_on_from_there(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, deadline=2.0)
+    grid = sites.grid()
+    records = []
+    for record in sites.run(grid):
+        records.append(record)
+        grid.silent = {node(BAD)} if record.t == 0 else set()
+    assert [record.absent for record in records] == [(), (), (BAD,), ()]
+    assert sites.faults()[0]["reason"] == "no answer before the deadline"
+    assert BAD in [c.id for c in records[3].clients]
+
+
+def test_a_node_that_dies_over_a_message_is_asked_again(tmp_path: Path, whole: list[RoundRecord]) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    grid = sites.grid()
+    running = sites.run(grid)
+    first = next(running)
+    grid.dying = {node(BAD): 2}
+    assert [first, *running] == whole
+    assert [fault["reason"] for fault in sites.faults()] == ["lost (Node Unavailable)"] * 2
+
+
+def test_a_client_may_join_late(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
+    grid = sites.grid()
+    grid.offline = {node(BAD)}
+    records = []
+    for record in sites.run(grid):
+        records.append(record)
+        grid.offline = set() if record.t == 0 else grid.offline
+    assert [record.absent for record in records] == [(), (BAD,), (), ()]
+    assert [record.num_heard for record in records] == [3, 3, 4, 4]
+
+
+def test_without_a_quorum_at_the_start_the_missing_are_named(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
+    grid = sites.grid()
+    grid.offline = {node(0), node(1), node(3)}
+    with pytest.raises(AnswerError, match=r"only 1 of 4 clients are here after 0\.2 s; missing: c0, c1, c3"):
+        list(sites.run(grid))
+
+
+# -- who is who ----------------------------------------------------------------------------------------------
+def test_two_nodes_that_say_they_are_one_client_stop_the_start(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
+    grid = sites.grid()
+    grid.configs[node(BAD)] = {**grid.configs[node(BAD)], "client-id": 0}
+    with pytest.raises(AnswerError, match="two nodes say they are client 0"):
+        list(sites.run(grid))
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_with_keys_a_client_is_its_first_node_without_it_is_whoever_is_there(tmp_path: Path, keys: bool) -> None:
+    sites = sites_of(TABLE, tmp_path, keys=keys, deadline=2.0)
+    grid = sites.grid()
+    records = []
+    for record in sites.run(grid):
+        records.append(record)
+        if record.t == 0:
+            grid.configs[node(9)] = grid.configs.pop(node(BAD))
+    assert [record.absent for record in records[2:]] == ([(BAD,), (BAD,)] if keys else [(), ()])
+    if keys:
+        assert sites.faults()[0]["reason"].endswith(f"it says it is client {BAD}, which is node {node(BAD)}")
+
+
+def test_while_a_clients_node_is_there_nobody_else_is_that_client(tmp_path: Path, whole: list[RoundRecord]) -> None:
+    sites = sites_of(TABLE, tmp_path, keys=False)
+    grid = sites.grid()
+    records = []
+    for record in sites.run(grid):
+        records.append(record)
+        grid.configs[node(9)] = {**grid.configs[node(BAD)], "state-dir": str(tmp_path / "impostor")}
+    assert records == whole
+    assert not (tmp_path / "impostor").exists()
+
+
+# -- sites that are wrong ------------------------------------------------------------------------------------
+def fields_of(records: RecordDict) -> dict[str, Any]:
+    record = records[RECORD]
+    assert isinstance(record, ConfigRecord)
+    return dict(record)
+
+
+def with_fields(**changed: Any) -> Tamper:
+    names = {name.replace("_", "-"): value for name, value in changed.items()}
+    return lambda records: RecordDict({RECORD: ConfigRecord(fields_of(records) | names)})
+
+
+def with_tensors(**changed: Any) -> Tamper:
+    """Each is a function of the tensor that an honest site would send."""
+
+    def tampered(records: RecordDict) -> RecordDict:
+        fields = fields_of(records)
+        _, payload = unpack(fields["payload"])
+        new: Tensors = {name: change(payload.get(name)) for name, change in changed.items()}
+        return RecordDict({RECORD: ConfigRecord(fields | {"payload": pack({}, payload | new)})})
+
+    return tampered
+
+
+def one_infinite(rows: torch.Tensor) -> torch.Tensor:
+    return torch.cat([rows[:-1], torch.full_like(rows[-1:], math.inf)])
+
+
+WRONG: dict[str, tuple[Tamper, str]] = {
+    "NaN": (with_tensors(rows=lambda rows: rows * math.nan), "NaN or infinity"),
+    "infinity": (with_tensors(rows=one_infinite), "NaN or infinity"),
+    "a wrong shape": (with_tensors(rows=lambda rows: rows[:, :-1].clone()), r"rows is torch.float32 \[5, 16\]"),
+    "too few rows": (with_tensors(rows=lambda rows: rows[1:].clone()), r"rows is torch.float32 \[4, 17\]"),
+    "a wrong type": (with_tensors(rows=lambda rows: rows.double()), "rows is torch.float64"),
+    "another tensor": (with_tensors(more=lambda _: torch.zeros(2)), r"other tensors than the method sends \(more\)"),
+    "other classes": (with_tensors(classes=lambda classes: (classes + 1) % 10), "rows of other classes"),
+    "a class twice": (with_tensors(classes=lambda classes: classes * 0 + classes[0]), "rows of other classes"),
+    "a class below 0": (with_tensors(classes=lambda classes: classes - 10), "rows of other classes"),
+    "a huge norm": (with_tensors(rows=lambda rows: rows * 1e9), "the norm of its upload"),
+    "an overflowing norm": (with_tensors(rows=lambda rows: torch.full_like(rows, 3e38)), "the norm of its upload"),
+    "too many bytes": (with_fields(payload=bytes(1_000_001)), "1,000,001 bytes, more than deploy.max_bytes"),
+    "rubbish": (with_fields(payload=b"\xff" * 1000), "not a message of ours"),
+    "no tensors": (with_fields(payload=7), "payload is missing or not of type bytes"),
+    "a loss of NaN": (with_fields(loss=math.nan), "loss is not finite"),
+    "no steps": (with_fields(steps=0), "0 training steps"),
+    "an accuracy of 7": (with_fields(test=[7.0]), "accuracies that are none"),
+    "an accuracy of NaN": (with_fields(test=[math.nan]), "accuracies that are none"),
+    "a digest that is none": (with_fields(state_digest="../../etc"), "state-digest"),
+    "another client's name": (with_fields(client=2), "an answer to another request"),
+    "another round": (with_fields(round=0), "an answer to another request"),
+    "another record": (lambda _: RecordDict({"x": ArrayRecord()}), "not a message of ours"),
+    "nothing": (lambda _: RecordDict(), "not a message of ours"),
+}
+
+
+def test_a_bad_answer_is_dropped_and_named_and_the_result_is_as_if_it_were_absent(
+    tmp_path: Path, without: list[RoundRecord]
+) -> None:
+    """Each kind in round 1, again and again from the same checkpoint: everyone trains it only once."""
+    sites = sites_of(TABLE, tmp_path, max_bytes=1_000_000)
+    grid = sites.grid()
+    grid.tamper[node(BAD)] = refuse
+    stop_after(0, sites, grid)
+    for name, (tamper, reason) in WRONG.items():
+        shutil.rmtree(tmp_path / "again", ignore_errors=True)
+        shutil.copytree(tmp_path / "run", tmp_path / "again")
+        (tmp_path / "again" / "faults.jsonl").unlink()
+        grid.tamper[node(BAD)] = tamper
+        with closing(sites.run(grid, "again", resume=True)) as running:  # type: ignore[type-var]
+            assert next(iter(running)) == without[2], name
+        (fault,) = sites.faults("again")
+        assert (fault["t"], fault["client"], fault["dropped"]) == (1, BAD, True), name
+        assert re.search(reason, fault["reason"]), (name, fault["reason"])
+
+
+def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
+    other = tmp_path / "other"
+    other.mkdir()
+    stray = sites_of(tiny(method={"name": "fedavg"}, models={"archs": ["mlp-2"]}), other)
+    grid = sites.grid()
+    grid.configs[node(BAD)]["federation"] = stray.configs[node(BAD)]["federation"]
+    next(sites.run(grid))
+    assert sites.faults()[0]["reason"].endswith("its federation.toml is another one")
+
+
+def test_a_site_that_lost_its_state_says_so(tmp_path: Path) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    for record in sites.run(sites.grid()):
+        if record.t == 0:
+            shutil.rmtree(tmp_path / f"state-{BAD}")
+    assert [fault["t"] for fault in sites.faults()] == [1, 2]
+    assert "no longer on its disk" in sites.faults()[0]["reason"]
+
+
+def test_what_a_sites_own_code_raises_stays_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
+    (tmp_path / f"site_{BAD}.py").write_text("raise SystemExit('patient 4711')\n")
+    grid = sites.grid()
+    next(sites.run(grid))
+    said = json.dumps([str(reply.content) for _, reply in grid.seen])
+    assert "4711" not in said
+    assert "patient 4711" in caplog.text
+    assert "its own model or data failed" in sites.faults()[0]["reason"]
