@@ -9,7 +9,8 @@ from typing import Annotated
 import click
 import typer
 
-from fedssa.cli import deploy, federation_app, lists, runs, site  # noqa: F401 (each module adds its commands to the application)
+# each module adds its commands to the application
+from fedssa.cli import deploy, federation_app, lists, operations, runs, site  # noqa: F401
 from fedssa.cli.common import app, err, plain
 from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning
 

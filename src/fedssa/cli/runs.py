@@ -10,6 +10,7 @@ from fedssa.cli.common import (
     DataDir,
     Figure,
     MethodName,
+    Ray,
     Recipe,
     Set,
     Workers,
@@ -37,6 +38,7 @@ def run_command(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
     data_dir: DataDir = None,
+    ray: Ray = None,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
     from fedssa.environment import usable_cores
@@ -44,13 +46,13 @@ def run_command(
     from fedssa.simulate.memory import keep_freed_memory
 
     keep_freed_memory()
-    workers = workers or usable_cores()
+    workers = workers or (None if ray else usable_cores())
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
             raise SettingsError(
                 "--resume takes everything from the run directory; leave out the recipe and its options"
             )
-        begun = reopen(resume, workers=workers)
+        begun = reopen(resume, workers=workers, ray=ray)
         if not isinstance(begun, Run):
             err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
             _show_run(resume)
@@ -59,9 +61,9 @@ def run_command(
         raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
     else:
         settings = recipe_settings(recipe, assignments, method, data_dir)
-        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers)
+        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers, ray=ray)
     try:
-        _drive(begun, workers)
+        _drive(begun, workers or 1)
     finally:
         begun.close()
     _show_run(begun.dir.path)
@@ -79,6 +81,7 @@ def compare(
     assignments: Set = None,
     workers: Workers = None,
     data_dir: DataDir = None,
+    ray: Ray = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep every client's model of every run.")] = False,
 ) -> None:
     """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
@@ -97,7 +100,8 @@ def compare(
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
     try:
         left = sum(run.rounds_left() for run in planned)
-        with one_pool(out_dir, workers or usable_cores()) as pool, overall_progress(left) as heard:
+        workers = workers or (None if ray else usable_cores())
+        with one_pool(out_dir, workers, ray) as pool, overall_progress(left) as heard:
             run_all(planned, pool, heard)
     except KeyboardInterrupt:
         err.print("stopped; the same command continues")

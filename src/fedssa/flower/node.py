@@ -38,7 +38,7 @@ def node_command(
 
 def _security(superlink: str, security: tuple[Path | None, Path | None] | None) -> list[str]:
     if security is None:
-        if not _is_loopback(superlink.rpartition(":")[0].strip("[]")):
+        if not is_loopback(superlink.rpartition(":")[0].strip("[]")):
             raise SettingsError(f"--insecure: only on loopback, and {superlink} is not; leave it out")
         return ["--insecure"]
     for option, path in zip(("--root-certificates", "--key"), security, strict=True):
@@ -47,7 +47,7 @@ def _security(superlink: str, security: tuple[Path | None, Path | None] | None) 
     return ["--root-certificates", str(security[0]), "--auth-supernode-private-key", str(security[1])]
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
