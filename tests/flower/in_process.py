@@ -132,9 +132,8 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     """The clients of a simulation, deployed."""
     settings = parse_settings(table)
     text = json.dumps(settings.table)
-    clients = _population(text)
     num_clients = settings.partition.clients
-    (folder / FILE_NAME).write_text(_federation_toml(settings.table, clients, num_clients, deploy))
+    (folder / FILE_NAME).write_text(federation_toml(table, [f"c{k}" for k in range(num_clients)], **deploy))
     configs = {}
     for client in range(num_clients):
         site = folder / f"site_{client}.py"
@@ -152,15 +151,20 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     return Sites(read_federation(folder), folder, configs)
 
 
-def _federation_toml(table: dict[str, Any], clients: SimulatedClients, num_clients: int, deploy: dict[str, Any]) -> str:
-    models = {"width": table["models"]["width"], "shared": table["models"]["shared"] or table["models"]["archs"][-1]}
+def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) -> str:
+    """What the clients of a simulation would agree on."""
+    table = parse_settings(recipe).table
+    task = _population(json.dumps(table)).task
     sections = {
-        "task": {"classes": clients.task.num_classes, "input_shape": list(clients.task.input_shape)},
-        "models": models,
+        "task": {"classes": task.num_classes, "input_shape": list(task.input_shape)},
+        "models": {
+            "width": table["models"]["width"],
+            "shared": table["models"]["shared"] or table["models"]["archs"][-1],
+        },
         **{name: table[name] for name in ("local", "rounds", "method")},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }
-    lines = [f"seed = {table['seed']}", f"clients = {[f'c{k}' for k in range(num_clients)]}"]
+    lines = [f"seed = {table['seed']}", f"clients = {json.dumps(names)}"]
     for name, section in sections.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in section.items() if value is not None)]
     return "\n".join(lines)

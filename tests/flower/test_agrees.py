@@ -33,3 +33,10 @@ def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -
     assert sites.faults() == []
     for message in (message for pair in grid.seen for message in pair):  # what a message has besides its tensors
         assert over_the_wire(message)[1] - num_bytes(tensors_in(message)) <= 3000
+
+
+def test_images_and_convolutions_agree_too(tmp_path: Path) -> None:
+    table = tiny(models={"archs": ["cnn-3", "cnn-5"], "width": 500}, rounds={"total": 2, "fraction": 0.5})
+    simulated = fedssa.run(table, out=tmp_path / "simulated")
+    sites = sites_of(table, tmp_path)
+    assert list(sites.run(sites.grid())) == without_flops(simulated.records)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.core.client import Answer
-from fedssa.core.payload import Tensors, digest, pack, unpack
+from fedssa.core.payload import Tensors, digest, own, pack, unpack
 from fedssa.core.task import Task
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.record import Scores
@@ -65,7 +65,7 @@ class StateDir:
         return read_saved(path) if path.exists() else None
 
     def save(self, saved: Saved) -> None:
-        tensors = {f"state.{name}": tensor for name, tensor in saved.state.items()}
+        tensors = {f"state.{name}": own(tensor) for name, tensor in saved.state.items()}  # a convolution's is NHWC
         tensors |= {f"answer.{name}": tensor for name, tensor in saved.answer.payload.items()}
         answer = {name: value for name, value in vars(saved.answer).items() if name not in ("payload", "scores")}
         meta = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedssa.errors import AnswerError, FedSSAError, RunDirError, SettingsError
+from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.flower.federation_file import FILE_NAME, Federation, read_federation
 from fedssa.flower.node import QUIET
 from fedssa.record import RoundRecord, RunDir
@@ -41,7 +41,7 @@ class Submitted:
                 if status.startswith("finished"):
                     yield from self._new_records()
                     if status != "finished:completed":
-                        raise AnswerError(f"{self.out}: {_reason(details) or status}")
+                        raise AnswerError(f"{self.out}: {details or status}")
                     return
             time.sleep(0.5)
 
@@ -86,10 +86,3 @@ def _check(directory: Path, out: Path, *, resume: bool) -> None:
 
 def _toml(config: dict[str, Any]) -> str:
     return " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-
-
-def _reason(details: str) -> str:
-    """Flower tells an exception with its class and brackets; of one of ours, the message is enough."""
-    ours = {kind.__name__ for kind in FedSSAError.__subclasses__()}
-    _, found, message = details.partition(":<'")
-    return message.removesuffix("'>") if found and any(name in details.split(":<'")[0] for name in ours) else details
