@@ -15,7 +15,8 @@ import pytest
 
 from fedssa.errors import SettingsError
 from fedssa.flower.certificates import make_node_key
-from fedssa.flower.coordinator import CONNECTION, Address, flwr, init, invite, register
+from fedssa.flower.coordinator import Address, init, invite, register
+from fedssa.flower.submit import CONNECTION, flwr
 from tests.system.programs import Programs, free_port, listens, programs
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
