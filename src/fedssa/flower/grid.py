@@ -158,8 +158,8 @@ class GridFederation:
         self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
         if len(answers) < need:
             raise AnswerError(
-                f"round {t}: {len(answers)} of {len(downlinks)} clients answered within {self._deploy.deadline:g} s, "
-                f"deploy.quorum asks for {need}; see to the others, then go on with --resume"
+                f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
+                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
             )
         self.known.heard |= dict.fromkeys(answers, t)
         return list(answers.values())
