@@ -74,10 +74,11 @@ def over_the_wire(message: Message) -> tuple[Message, int]:
     """Taken apart and put together again, and the bytes that were in between."""
     message.metadata.__dict__["_message_id"] = message.object_id
     contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, contents)
+    size = sum(map(len, contents.values()))
+    arrived = inflate_object_from_contents(message.object_id, contents)  # it empties `contents`
     assert isinstance(arrived, Message)
     arrived.metadata.__dict__["_message_id"] = message.object_id
-    return arrived, sum(map(len, contents.values()))
+    return arrived, size
 
 
 def tensors_in(message: Message) -> Tensors:
