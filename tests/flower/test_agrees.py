@@ -10,13 +10,13 @@ import fedssa
 from fedssa.core.payload import num_bytes
 from fedssa.methods import METHODS, PRESETS
 from fedssa.record import RoundRecord
-from tests.flower.in_process import over_the_wire, sites_of, tensors_in
+from tests.flower.in_process import FEW, over_the_wire, sites_of, tensors_in
 from tests.tiny import tiny
 
 
 def settings_of(name: str) -> dict[str, Any]:
     same = {"archs": ["mlp-2"]} if name == "fedavg" else {}
-    return tiny(method={"name": name}, models=same)
+    return tiny(data=FEW, method={"name": name}, models=same)
 
 
 def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.flower.messages import RECORD, REFUSALS
 from fedssa.record import Scores
-from tests.flower.in_process import InProcessGrid, node, sites_of, tensors_in
+from tests.flower.in_process import FEW, InProcessGrid, node, sites_of, tensors_in
 from tests.tiny import tiny
 
 SCORES = ["kinds", "test", "num-test", "val", "num-val"]
@@ -18,7 +18,7 @@ SCORES = ["kinds", "test", "num-test", "val", "num-val"]
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> InProcessGrid:
-    sites = sites_of(tiny(rounds={"total": 1, "fraction": 1.0}), tmp_path_factory.mktemp("boundary"))
+    sites = sites_of(tiny(data=FEW, rounds={"total": 1, "fraction": 1.0}), tmp_path_factory.mktemp("boundary"))
     grid = sites.grid()
     list(sites.run(grid))
     return grid
@@ -70,7 +70,7 @@ def test_nothing_of_a_site_stays_in_flowers_own_context_or_metadata(grid: InProc
 
 
 def test_a_refusal_is_one_word(tmp_path: Path) -> None:
-    sites = sites_of(tiny(), tmp_path, join_deadline=0.1)
+    sites = sites_of(tiny(data=FEW), tmp_path, join_deadline=0.1)
     (tmp_path / "site_0.py").write_text("def site():\n    raise ValueError('a name of a patient')\n")
     grid = sites.grid()
     next(sites.run(grid))

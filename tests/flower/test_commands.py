@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from fedssa import cli
-from tests.flower.in_process import node, sites_of
+from tests.flower.in_process import FEW, node, sites_of
 from tests.flower.test_faults import refuse
 from tests.tiny import tiny
 
@@ -32,7 +32,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def test_check_tells_what_would_be_sent(tmp_path: Path, command: Command) -> None:
-    sites_of(tiny(), tmp_path)
+    sites_of(tiny(data=FEW), tmp_path)
     code, said = command("site", "check", tmp_path / "site_0.py", "--federation", tmp_path / "federation.toml")
     assert code == 0
     assert "payload classes: int64 5, 40 bytes" in said
@@ -41,7 +41,7 @@ def test_check_tells_what_would_be_sent(tmp_path: Path, command: Command) -> Non
 
 
 def test_check_of_a_site_that_does_not_fit_says_why(tmp_path: Path, command: Command) -> None:
-    sites_of(tiny(), tmp_path)
+    sites_of(tiny(data=FEW), tmp_path)
     toml = tmp_path / "federation.toml"
     toml.write_text(toml.read_text().replace("classes = 10", "classes = 3"))
     code, said = command("site", "check", tmp_path / "site_0.py", "--federation", toml)
@@ -50,7 +50,7 @@ def test_check_of_a_site_that_does_not_fit_says_why(tmp_path: Path, command: Com
 
 
 def test_a_deployed_run_is_shown_like_any_other(tmp_path: Path, command: Command) -> None:
-    sites = sites_of(tiny(rounds={"total": 1, "fraction": 1.0}), tmp_path)
+    sites = sites_of(tiny(data=FEW, rounds={"total": 1, "fraction": 1.0}), tmp_path)
     grid = sites.grid()
     grid.tamper[node(1)] = refuse
     list(sites.run(grid))
@@ -83,7 +83,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_run_starts_a_node_with_everything_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
 ) -> None:
-    sites_of(tiny(), tmp_path)
+    sites_of(tiny(data=FEW), tmp_path)
     for name in ("ca.pem", "key"):
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
@@ -113,14 +113,14 @@ def test_run_starts_a_node_with_everything_of_its_own(
     ],
 )
 def test_run_refuses_what_cannot_work(tmp_path: Path, command: Command, options: str, reason: str) -> None:
-    sites_of(tiny(), tmp_path)
+    sites_of(tiny(data=FEW), tmp_path)
     code, said = command("site", "run", "x.py", "--federation", tmp_path / "federation.toml", *options.split())
     assert code == 2
     assert reason in said
 
 
 def test_a_run_of_what_is_no_coordinators_directory_is_refused(tmp_path: Path, command: Command) -> None:
-    sites_of(tiny(), tmp_path)
+    sites_of(tiny(data=FEW), tmp_path)
     code, said = command("federation", "run", tmp_path)
     assert code == 2
     assert "fedssa federation init" in said

@@ -17,7 +17,7 @@ from fedssa.flower.federation_file import Federation, parse_federation
 from fedssa.flower.preview import preview
 from fedssa.flower.site import client_of, samples
 from fedssa.flower.state import StateDir
-from tests.flower.in_process import sites_of
+from tests.flower.in_process import FEW, sites_of
 from tests.tiny import tiny
 
 IMAGES = Task(num_classes=4, input_shape=(3, 8, 6))
@@ -164,8 +164,8 @@ def test_a_preview_names_what_the_federation_would_drop(file: Path) -> None:
 
 # -- its model -------------------------------------------------------------------------------------------------
 def test_an_exported_model_is_the_simulators(tmp_path: Path) -> None:
-    simulated = fedssa.run(tiny(), out=tmp_path / "simulated")
-    sites = sites_of(tiny(), tmp_path)
+    simulated = fedssa.run(tiny(data=FEW), out=tmp_path / "simulated")
+    sites = sites_of(tiny(data=FEW), tmp_path)
     list(sites.run(sites.grid()))
     target = tmp_path / "model.safetensors"
     saved = export_model(tmp_path / "state-1", target)
