@@ -10,6 +10,7 @@ A run directory holds
     models/            the final models of clients that trained, one safetensors file each
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them
     outcome.json       how the run ended; absent while it has not
+    checkpoint.safetensors, faults.jsonl   only across sites: what a restart needs, and who was absent or dropped
 
 Nothing here imports torch, so that reports start fast.
 """

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -25,7 +26,14 @@ from fedssa.population import SimulatedClients, build_net
 from fedssa.record import RoundRecord
 
 FIRST_NODE = 2**63 + 1  # node ids are uint64, and look like it
+FEW = {"name": "tests.flower.in_process:few_samples"}  # data that train in no time
 Tamper = Callable[[RecordDict], RecordDict]
+
+
+def few_samples() -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of ten classes that a small model learns."""
+    y = np.arange(400) % 10
+    return np.random.default_rng(0).normal(y[:, None], 1.0, (400, 6)).astype(np.float32), y
 
 
 @dataclass
@@ -74,10 +82,11 @@ def over_the_wire(message: Message) -> tuple[Message, int]:
     """Taken apart and put together again, and the bytes that were in between."""
     message.metadata.__dict__["_message_id"] = message.object_id
     contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, contents)
+    size = sum(map(len, contents.values()))
+    arrived = inflate_object_from_contents(message.object_id, contents)  # it empties `contents`
     assert isinstance(arrived, Message)
     arrived.metadata.__dict__["_message_id"] = message.object_id
-    return arrived, sum(map(len, contents.values()))
+    return arrived, size
 
 
 def tensors_in(message: Message) -> Tensors:

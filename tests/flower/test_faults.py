@@ -11,15 +11,18 @@ import pytest
 from flwr.app import Message, RecordDict
 from typing_extensions import override
 
-from fedssa.core.payload import unpack
+from fedssa.core.client import ClientInfo
+from fedssa.core.payload import Tensors, unpack
+from fedssa.core.task import Task
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.flower.messages import refusal_to_records
+from fedssa.methods import FedSSA
 from fedssa.record import RoundRecord, RunDir
-from tests.flower.in_process import InProcessGrid, Sites, node, sites_of
+from tests.flower.in_process import FEW, InProcessGrid, Sites, node, sites_of
 from tests.flower.wrong import WRONG
 from tests.tiny import tiny
 
-TABLE = tiny(rounds={"total": 3, "fraction": 1.0})
+TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
 BAD = 1  # the client that is wrong, or away
 
 
@@ -52,7 +55,7 @@ def stop_after(t: int, sites: Sites, grid: InProcessGrid) -> None:
 # -- a server that is killed ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["fedssa", "fedkd"])
 def test_a_resumed_run_equals_a_whole_one(tmp_path: Path, method: str) -> None:
-    table = tiny(method={"name": method})
+    table = tiny(data=FEW, method={"name": method})
     folders = [tmp_path / "stopped", tmp_path / "whole"]
     for folder in folders:
         folder.mkdir()
@@ -64,8 +67,8 @@ def test_a_resumed_run_equals_a_whole_one(tmp_path: Path, method: str) -> None:
     assert files[0] == files[1]
 
 
-class Killed(Exception):
-    pass
+class Killed(BaseException):
+    """Nothing may catch it."""
 
 
 class DiesAfterTraining(InProcessGrid):
@@ -104,7 +107,7 @@ def test_a_run_in_use_a_finished_one_and_another_federation_are_refused(tmp_path
     list(running)
     with pytest.raises(RunDirError, match="ended already"):
         next(sites.run(sites.grid(), resume=True))
-    other = sites_of(tiny(seed=8), tmp_path)
+    other = sites_of(tiny(data=FEW, seed=8), tmp_path)
     with pytest.raises(RunDirError, match=r"another federation\.toml"):
         next(other.run(other.grid(), resume=True))
 
@@ -244,11 +247,44 @@ def test_a_bad_answer_is_dropped_and_named_and_the_result_is_as_if_it_were_absen
         assert re.search(reason, fault["reason"]), (name, fault["reason"])
 
 
+class Unreadable(InProcessGrid):
+    """Flower itself stumbles over what client BAD has sent in a round."""
+
+    @override
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        replies = super().pull_messages(message_ids)
+        if any(r.metadata.src_node_id == node(BAD) and r.metadata.message_type == "train" for r in replies):
+            raise EOFError("a message that ends too soon")
+        return replies
+
+
+def test_a_reply_that_flower_cannot_read_is_dropped_too(tmp_path: Path, without: list[RoundRecord]) -> None:
+    sites = sites_of(TABLE, tmp_path)
+    assert list(sites.run(Unreadable(dict(sites.configs)))) == without
+    assert {(f["client"], f["reason"], f["dropped"]) for f in sites.faults()} == {(BAD, "not a message of ours", True)}
+
+
+def test_a_check_that_raises_anything_drops_that_answer(
+    tmp_path: Path, without: list[RoundRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = FedSSA.check_upload
+
+    def raises(self: FedSSA, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        if info.id == BAD:
+            raise IndexError
+        check(self, task, info, payload)
+
+    monkeypatch.setattr(FedSSA, "check_upload", raises)
+    sites = sites_of(TABLE, tmp_path)
+    assert list(sites.run(sites.grid())) == without
+    assert sites.faults()[0]["reason"] == "IndexError when it was checked"
+
+
 def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
     sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
     other = tmp_path / "other"
     other.mkdir()
-    stray = sites_of(tiny(method={"name": "fedavg"}, models={"archs": ["mlp-2"]}), other)
+    stray = sites_of(tiny(data=FEW, method={"name": "fedavg"}, models={"archs": ["mlp-2"]}), other)
     grid = sites.grid()
     grid.configs[node(BAD)]["federation"] = stray.configs[node(BAD)]["federation"]
     next(sites.run(grid))

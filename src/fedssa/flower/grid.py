@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import httpx
 from flwr.app import Message, RecordDict
 
 from fedssa.core.client import Answer, ClientInfo
@@ -158,8 +159,8 @@ class GridFederation:
         self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
         if len(answers) < need:
             raise AnswerError(
-                f"round {t}: {len(answers)} of {len(downlinks)} clients answered within {self._deploy.deadline:g} s, "
-                f"deploy.quorum asks for {need}; see to the others, then go on with --resume"
+                f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
+                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
             )
         self.known.heard |= dict.fromkeys(answers, t)
         return list(answers.values())
@@ -176,8 +177,9 @@ class GridFederation:
                 raise AnswerError(refused)
             answer = answer_from_records(reply, request, self._deploy.max_bytes, self._deploy.norm_bound)
             self._federation.settings.method.check_upload(self._task, self.known.infos[request.client], answer.payload)
-        except AnswerError as error:
-            self._note(Fault(request.t, request.client, str(error), dropped=refused is None))
+        except Exception as error:  # whatever a site sends, it must not stop the others
+            reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
+            self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
             return None
         return answer
 
@@ -195,16 +197,27 @@ class GridFederation:
         """By the message they reply to: contents, or what happened instead. One by one: one may be unreadable."""
         replies: dict[str, RecordDict | str] = {}
         for message in tuple(waiting):
-            try:
-                pulled = list(self._grid.pull_messages([message]))
-            except (ValueError, TypeError, KeyError) as error:  # made of bytes that a site has sent
-                replies[message] = RecordDict()
-                self._note(Fault(self._t, None, f"a reply that cannot be read ({type(error).__name__})"))
-                continue
-            for reply in pulled:
-                if reply.metadata.reply_to_message_id == message:
-                    replies[message] = f"lost ({reply.error.reason})" if reply.has_error() else reply.content
+            for reply in self._pull_one(message):
+                if reply is None:
+                    replies[message] = RecordDict()  # no message of ours
+                elif reply.metadata.reply_to_message_id == message:
+                    replies[message] = (
+                        f"lost ({_line(reply.error.reason or '')})" if reply.has_error() else reply.content
+                    )
         return replies
+
+    def _pull_one(self, message: str) -> list[Message | None]:
+        """None is a reply that cannot be read."""
+        try:
+            return list(self._grid.pull_messages([message]))
+        except (OSError, httpx.HTTPError):
+            raise
+        except Exception:  # Flower makes objects of bytes that a site has sent, and they may be anything
+            return [None]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]
 
 
 def _content(reply: RecordDict | str) -> RecordDict:

@@ -1,6 +1,7 @@
 """The command line of a site's Flower node: this site, its own folders, no telemetry, no update checks."""
 
 import json
+import os
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,7 +12,9 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 def node_environment(state_dir: Path) -> dict[str, str]:
-    return QUIET | {"FLWR_HOME": str(state_dir.absolute() / "flwr")}
+    """Flower starts its other programs by name, so they must be found even if this environment is not activated."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return QUIET | {"FLWR_HOME": str(state_dir.absolute() / "flwr"), "PATH": path}
 
 
 def node_command(

@@ -3,6 +3,7 @@
 set -eu
 umask 077
 cd @directory
+export PATH="@bin:$PATH"  # Flower starts its other programs by name
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_HOME=@directory/state/superexec
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 exec @bin/flower-superexec --runtime-api-address 127.0.0.1:@superlink_port @client_security \
