@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo test test-torch test-system check format bench clean
+.PHONY: help demo test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
@@ -28,6 +28,21 @@ $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
+$(VENV)/.system: $(VENV)/.dev
+	@$(PIP) -e '.[dev,ray]'
+	@touch $@
+
+# Programs of the system that tests run: Debian package and program, installed if it is not there.
+SYSTEM_PACKAGES := chromium:chromium nginx-light:nginx
+
+system-packages:
+	@for pair in $(SYSTEM_PACKAGES); do \
+		PATH=$$PATH:/usr/sbin command -v $${pair#*:} >/dev/null && continue; \
+		echo "installing $${pair%:*} …"; \
+		sudo=; test $$(id -u) = 0 || sudo=sudo; \
+		$$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+			--no-install-recommends $${pair%:*} >/dev/null || exit $$?; done
+
 demo: $(VENV)/.base
 	@rm -rf $(DEMO)
 	@for method in standalone standalone-scaled fedssa; do \
@@ -43,9 +58,7 @@ test: $(VENV)/.dev
 test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
-test-system: $(VENV)/.dev
-	@command -v chromium >/dev/null || apt-get install --yes --quiet chromium || \
-		{ echo "the tests of the report need chromium: install it, or run make as root"; exit 1; }
+test-system: $(VENV)/.system system-packages
 	@$(BIN)/python -m pytest -m system
 
 format: $(VENV)/.dev

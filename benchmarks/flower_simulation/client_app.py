@@ -22,7 +22,7 @@ Samples = tuple[Tensor, Tensor]
 app = ClientApp()
 
 
-@app.train()  # type: ignore[untyped-decorator]
+@app.train()
 def train(message: Message, context: Context) -> Message:
     """One round; evaluation is a part of it, because a second message would cost a second wait for the slowest."""
     told, client = message.content["told"], int(context.node_config["partition-id"])

@@ -19,7 +19,7 @@ def server_app(folder: Path) -> ServerApp:
     """An app that writes rounds.json into the folder: seconds and mean scores of each round."""
     app = ServerApp()
 
-    @app.main()  # type: ignore[untyped-decorator]
+    @app.main()
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001  Flower passes both
         federation = json.loads((folder / "federation.json").read_text())
         nodes = wait_for_nodes(grid, len(federation["cnns"]))

@@ -2,18 +2,18 @@
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedssa.config import Settings, parse_settings
 from fedssa.errors import Diverged, RunDirError, SettingsError
-from fedssa.experiment import Run, reopen, start
+from fedssa.experiment import Run, reopen, start, start_workers
 from fedssa.lock import RunLock
 from fedssa.methods import METHODS
 from fedssa.record import Outcome, RoundRecord, RunDir
-from fedssa.simulate.pool import Pool
+from fedssa.simulate.workers import Workers
 
 CONTROL = "standalone-scaled"  # every comparison carries it
 
@@ -93,21 +93,17 @@ def _expand(method: str, settings: Settings) -> list[str]:
 
 
 @contextmanager
-def one_pool(out: Path, workers: int) -> Iterator[Pool | None]:
+def one_pool(out: Path, workers: int | None, ray: str | None = None) -> Iterator[Workers | None]:
     """Workers that live through all runs, and a lock that they share: two comparisons never meet in one directory."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
-    with closing(RunLock(out)) as lock:
-        if workers == 1:
-            yield None
-            return
-        with Pool(workers, keep_open=[lock.descriptor]) as pool:
-            yield pool
+    with closing(RunLock(out)) as lock, start_workers(workers, ray, lock) or nullcontext() as pool:
+        yield pool
 
 
-def run_all(planned: Sequence[Planned], pool: Pool | None, heard: Callable[[Planned, RoundRecord], None]) -> None:
+def run_all(planned: Sequence[Planned], pool: Workers | None, heard: Callable[[Planned, RoundRecord], None]) -> None:
     """A run that diverges is a result, not the end."""
     for plan_of_run in planned:
         begun = plan_of_run.begin()

@@ -220,6 +220,12 @@ def import_path(key: str, path: str) -> Any:
         raise SettingsError(f"{key} = {path!r}: cannot be imported ({type(error).__name__}: {error})") from error
 
 
+def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
+    """A section that is not of a recipe, by the same rules."""
+    built: T = _build(section, cls, table)
+    return built
+
+
 def _build(section: str, cls: Any, table: Mapping[str, Any]) -> Any:
     _refuse_unknown(section, table, [field.name for field in fields(cls)])
     for key, value in table.items():

@@ -21,7 +21,13 @@ from fedssa.kernels import why_slow
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
 
-EXTRAS = {"data": ("pillow", "pyarrow"), "report": ("matplotlib",), "tensorboard": ("tensorboard",)}
+EXTRAS = {
+    "data": ("pillow", "pyarrow"),
+    "flower": ("flwr",),
+    "ray": ("ray",),
+    "report": ("matplotlib", "scikit-learn"),
+    "tensorboard": ("tensorboard",),
+}
 
 
 def examine() -> Iterator[tuple[str, str]]:

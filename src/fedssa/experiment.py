@@ -21,9 +21,11 @@ from fedssa.lock import InterruptLater, RunLock
 from fedssa.population import SimulatedClients
 from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
 from fedssa.saved import write_models, write_representations
+from fedssa.simulate.guests import wait_until_left
 from fedssa.simulate.pool import Pool, PoolFederation
 from fedssa.simulate.serial import SerialFederation
 from fedssa.simulate.store import ClientStore
+from fedssa.simulate.workers import Workers
 
 GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
 
@@ -48,17 +50,24 @@ class RunResult:
 
 
 def run(
-    settings: "Settings | Mapping[str, Any] | Path | str", *, out: Path | str | None = None, workers: int = 1
+    settings: "Settings | Mapping[str, Any] | Path | str",
+    *,
+    out: Path | str | None = None,
+    workers: int = 1,
+    ray: str | None = None,
 ) -> RunResult:
-    """Run a recipe (a file, or a table of the same shape) into a new directory; by default below `runs`."""
+    """Run a recipe (a file, or a table of the same shape) into a new directory; by default below `runs`.
+
+    With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
+    """
     name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
     loaded = load_settings(settings)
-    return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers), workers)
+    return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers, ray=ray), workers)
 
 
-def resume(path: Path | str, *, workers: int = 1) -> RunResult:
+def resume(path: Path | str, *, workers: int = 1, ray: str | None = None) -> RunResult:
     """Finish a run that was stopped; of one that has ended, the result."""
-    begun = reopen(Path(path), workers=workers)
+    begun = reopen(Path(path), workers=workers, ray=ray)
     if isinstance(begun, Run):
         return _to_the_end(begun, workers)
     if begun.kind == "diverged":
@@ -78,7 +87,7 @@ def default_out(settings: Settings, name: str) -> Path:
     return Path("runs") / f"{name}-{method}-s{settings.seed}"
 
 
-def start(settings: Settings, out: Path, *, workers: int = 1) -> "Run":
+def start(settings: Settings, out: Path, *, workers: int | None = 1, ray: str | None = None) -> "Run":
     """Make the run directory: it appears by rename, complete with its settings, or not at all.
 
     If there are to be several workers, they start while the data are read here.
@@ -92,7 +101,7 @@ def start(settings: Settings, out: Path, *, workers: int = 1) -> "Run":
             undo.callback(shutil.rmtree, staging, ignore_errors=True)
             staging.mkdir()
             lock = undo.enter_context(closing(RunLock(staging)))
-        pool = _start_pool(settings, workers, lock, undo)
+        pool = _workers_of(settings, workers, ray, lock, undo)
         clients = SimulatedClients(settings, prepare(settings.data))
         clients.check_models()
         dataset = clients.dataset
@@ -118,13 +127,25 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _start_pool(settings: Settings, workers: int, lock: RunLock, undo: ExitStack) -> Pool | None:
-    if workers <= 1:
+def start_workers(workers: int | None, ray: str | None, lock: RunLock, *, most: int | None = None) -> Workers | None:
+    """None: all clients in this process. On Ray, no number means as many as there is room for."""
+    if ray is not None:
+        from fedssa.cluster import RayWorkers
+
+        return RayWorkers(ray, workers, most=most)
+    if workers is None or workers <= 1:
         return None
-    return undo.enter_context(Pool(min(workers, settings.partition.clients), keep_open=[lock.descriptor]))
+    return Pool(min(workers, most or workers), keep_open=[lock.descriptor])
 
 
-def reopen(path: Path, *, workers: int = 1) -> "Run | Outcome":
+def _workers_of(
+    settings: Settings, workers: int | None, ray: str | None, lock: RunLock, undo: ExitStack
+) -> Workers | None:
+    started = start_workers(workers, ray, lock, most=settings.partition.clients)
+    return started and undo.enter_context(started)
+
+
+def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "Run | Outcome":
     """Take up a run where its last committed round left it; of one that has ended, how it ended."""
     run_dir = RunDir.open(path)
     with ExitStack() as undo:
@@ -134,9 +155,10 @@ def reopen(path: Path, *, workers: int = 1) -> "Run | Outcome":
             if outcome.kind == "finished":
                 shutil.rmtree(run_dir.store, ignore_errors=True)  # it may have been killed right before this
             return outcome
+        wait_until_left(run_dir.store)
         settings = parse_settings(run_dir.settings)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
-        pool = _start_pool(settings, workers, lock, undo)
+        pool = _workers_of(settings, workers, ray, lock, undo)
         dataset = prepare(settings.data)
         theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
         if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
@@ -150,7 +172,7 @@ def reopen(path: Path, *, workers: int = 1) -> "Run | Outcome":
 class Run:
     """A run directory that this process holds the lock of. Iterate over `rounds` to run what is left of it."""
 
-    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Pool | None) -> None:
+    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Workers | None) -> None:
         self.dir, self.settings = run_dir, clients.settings
         self._clients, self._lock, self._pool = clients, lock, pool
         self._store = ClientStore(run_dir.store, clients.groups)
@@ -170,7 +192,7 @@ class Run:
             self._pool.close()
         self._lock.close()
 
-    def rounds(self, *, workers: int = 1, pool: Pool | None = None) -> Iterator[RoundRecord]:
+    def rounds(self, *, workers: int = 1, pool: Workers | None = None) -> Iterator[RoundRecord]:
         """Run to the end, yielding each record when its round is committed. It may be left at any moment.
 
         With one worker in this process; with more on the pool given, on the one it was started with, or on a new one.
@@ -204,10 +226,10 @@ class Run:
             self.dir.write_outcome(Outcome("diverged", str(error), error.t, error.client))
             raise
 
-    def _federation(self, workers: int, pool: Pool | None, stack: ExitStack) -> Federation:
+    def _federation(self, workers: int, pool: Workers | None, stack: ExitStack) -> Federation:
         if workers == 1 and pool is None:
             return SerialFederation(self._clients, self._store, self._clients.slots(self.dir.store))
-        pool = pool or _start_pool(self.settings, workers, self._lock, stack)
+        pool = pool or _workers_of(self.settings, workers, None, self._lock, stack)
         assert pool is not None
         data = self._clients.dataset.folder
         pool.open({"settings": self.settings.table, "data": str(data), "store": str(self.dir.store)})

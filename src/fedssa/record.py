@@ -11,6 +11,7 @@ A run directory holds
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them
     tensorboard/       an event file, if it was asked for
     outcome.json       how the run ended; absent while it has not
+    checkpoint.safetensors, faults.jsonl   only across sites: what a restart needs, and who was absent or dropped
 
 Nothing here imports torch, so that reports start fast.
 """
@@ -71,13 +72,17 @@ class RoundRecord:
     server_digest: str = ""
     events: dict[str, int] = field(default_factory=dict)  # what the method has counted up to here
     shaking: float | None = None  # mean change of the global rows since the round before, where a method has such rows
+    absent: tuple[int, ...] = ()  # clients of the cohort without an answer that could be used: only across sites
 
     @property
     def headline(self) -> float | None:
         return next(iter(self.accuracy.values()), None)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
+        fields = asdict(self)
+        if not self.absent:
+            del fields["absent"]  # as in a simulation, always
+        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
@@ -85,7 +90,8 @@ class RoundRecord:
         clients = fields.pop("clients")
         for client in clients:
             client["scores"] = Scores(**client["scores"])
-        return cls(clients=tuple(ClientRecord(**client) for client in clients), **fields)
+        absent = tuple(fields.pop("absent", ()))
+        return cls(clients=tuple(ClientRecord(**client) for client in clients), absent=absent, **fields)
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:

@@ -55,8 +55,15 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Simulate
     os.replace(staging, run_dir.representations_file)  # noqa: PTH105
 
 
-def load_client(run_dir: Path | str, client: int) -> SplitModel:
-    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes."""
+def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
+    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes.
+
+    Or of what `fedssa site export` wrote: then `client` is the site, by its Python file or import path.
+    """
+    if isinstance(client, str):
+        from fedssa.flower.exported import load_exported  # needs Flower, which a simulation does not
+
+        return load_exported(Path(run_dir), client)
     directory = RunDir.open(Path(run_dir))
     settings = parse_settings(directory.settings)
     file = directory.model_file(client)

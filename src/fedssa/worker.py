@@ -8,25 +8,14 @@ import os
 import queue
 import sys
 import threading
-import time
-import traceback
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 
-from fedssa.core.payload import Tensors
-from fedssa.errors import ClientError, FedSSAError
-from fedssa.population import SimulatedClients
-from fedssa.simulate.jobs import Population, run_job, say_hello
 from fedssa.simulate.memory import keep_freed_memory
-from fedssa.simulate.slots import Slots
-from fedssa.simulate.store import Job
-from fedssa.simulate.wire import answer_to_wire, error_to_wire, read_frame, write_frame
-
-Frame = tuple[dict[str, Any], Tensors]
-Site = tuple[Population, Slots]
+from fedssa.simulate.wire import read_frame, write_frame
+from fedssa.simulate.workers import Frame
+from fedssa.workplace import Workplace
 
 
 def main() -> None:
@@ -35,13 +24,13 @@ def main() -> None:
     keep_freed_memory()
     inbox: queue.SimpleQueue[Frame] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, inbox), daemon=True).start()
-    site: Site | FedSSAError = ClientError("a worker that was not told what to work on")
+    workplace = Workplace()
     while True:
         meta, tensors = inbox.get()
         if "open" in meta:
-            site = _open(meta["open"])
+            workplace.open(meta["open"])
         else:
-            write_frame(replies, *_reply(site, meta, tensors))
+            write_frame(replies, *workplace.reply(meta, tensors))
 
 
 def _take_stdout() -> BinaryIO:
@@ -57,31 +46,6 @@ def _listen(requests: BinaryIO, inbox: "queue.SimpleQueue[Frame]") -> None:
             inbox.put(read_frame(requests))
     finally:
         os._exit(0)
-
-
-def _open(setup: dict[str, Any]) -> Site | FedSSAError:
-    """What to work on, or why that cannot be: the answer to every job then."""
-    try:
-        clients = SimulatedClients.open(setup["settings"], Path(setup["data"]))
-        return clients, clients.slots(Path(setup["store"]))
-    except FedSSAError as error:
-        return error
-
-
-def _reply(site: Site | FedSSAError, meta: dict[str, Any], down: Tensors) -> Frame:
-    try:
-        if isinstance(site, FedSSAError):
-            raise site
-        population, slots = site
-        if "hello" in meta:
-            return {"info": asdict(say_hello(population, meta["hello"]))}, {}
-        began = time.perf_counter()
-        answer, payload = answer_to_wire(run_job(population, slots, Job(**meta["job"]), down))
-        return {"answer": answer, "seconds": time.perf_counter() - began}, payload
-    except FedSSAError as error:  # the driver decides what becomes of the run
-        if isinstance(error, ClientError):
-            traceback.print_exc()
-        return {"error": error_to_wire(error)}, {}
 
 
 if __name__ == "__main__":

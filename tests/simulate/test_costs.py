@@ -8,9 +8,10 @@ from typing import Any
 from fedssa.core.client import ClientInfo
 from fedssa.core.payload import Tensors
 from fedssa.simulate.costs import Costs
-from fedssa.simulate.pool import PoolFederation, Request
+from fedssa.simulate.pool import PoolFederation
 from fedssa.simulate.store import ClientStore
 from fedssa.simulate.wire import answer_to_wire
+from fedssa.simulate.workers import Request
 from tests.conftest import make_client
 
 GROUPS = [0, 1, 0, 1, 2]

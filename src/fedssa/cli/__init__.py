@@ -9,7 +9,19 @@ from typing import Annotated
 import click
 import typer
 
-from fedssa.cli import experiments, lists, report, runs, sweeps, watch  # noqa: F401 (each adds its commands)
+# each module adds its commands to the application
+from fedssa.cli import (  # noqa: F401
+    deploy,
+    experiments,
+    federation_app,
+    lists,
+    operations,
+    report,
+    runs,
+    site,
+    sweeps,
+    watch,
+)
 from fedssa.cli.common import app, err, plain
 from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning
 

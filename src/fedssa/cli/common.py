@@ -31,6 +31,14 @@ MethodName = Annotated[str | None, typer.Option("--method", help="Another method
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
 Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Workers as Ray actors: on the cluster with this address (auto: this machine's); local: start Ray here.",
+    ),
+]
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write events for TensorBoard into the run directory, live.")
 ]

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from fedssa.record import RoundRecord
 
 
-def run_planned(planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool) -> None:
+def run_planned(
+    planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool, ray: str | None = None
+) -> None:
     """Those that have not ended. A directory of other settings is refused before the first of them starts."""
     from fedssa.compare import one_pool, run_all
     from fedssa.environment import usable_cores
@@ -27,7 +29,7 @@ def run_planned(planned: "Sequence[Planned]", out_dir: Path, workers: int | None
         if not all(run.ended() for run in planned):
             keep_freed_memory()
             with (
-                one_pool(out_dir, workers or usable_cores()) as pool,
+                one_pool(out_dir, workers or (None if ray else usable_cores()), ray) as pool,
                 closing(Tracking()) as tracking,
                 overall_progress(work_left) as show,
             ):

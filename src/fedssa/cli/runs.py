@@ -11,6 +11,7 @@ from fedssa.cli.common import (
     DataDir,
     Figure,
     MethodName,
+    Ray,
     Recipe,
     Set,
     TensorBoard,
@@ -41,6 +42,7 @@ def run_command(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
+    ray: Ray = None,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
     from fedssa.environment import usable_cores
@@ -48,13 +50,13 @@ def run_command(
     from fedssa.simulate.memory import keep_freed_memory
 
     keep_freed_memory()
-    workers = workers or usable_cores()
+    workers = workers or (None if ray else usable_cores())
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
             raise SettingsError(
                 "--resume takes everything from the run directory; leave out the recipe and its options"
             )
-        begun = reopen(resume, workers=workers)
+        begun = reopen(resume, workers=workers, ray=ray)
         if not isinstance(begun, Run):
             err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
             _show_run(resume)
@@ -63,9 +65,9 @@ def run_command(
         raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
     else:
         settings = recipe_settings(recipe, assignments, method, data_dir)
-        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers)
+        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers, ray=ray)
     try:
-        _drive(begun, workers, tensorboard=tensorboard)
+        _drive(begun, workers or 1, tensorboard=tensorboard)
     finally:
         begun.close()
     _show_run(begun.dir.path)
@@ -83,6 +85,7 @@ def compare(
     assignments: Set = None,
     workers: Workers = None,
     data_dir: DataDir = None,
+    ray: Ray = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep every client's model of every run.")] = False,
     tensorboard: TensorBoard = False,
 ) -> None:
@@ -99,7 +102,7 @@ def compare(
     planned = plan(table, names, seeds, out_dir, keep_models)
     if reference not in {run.settings.table["method"]["name"] for run in planned}:
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
-    run_planned(planned, out_dir, workers, tensorboard=tensorboard)
+    run_planned(planned, out_dir, workers, tensorboard=tensorboard, ray=ray)
     runs = [RunDir.open(run.path) for run in planned]
     out.print(comparison_table(compare_methods([summarise(run) for run in runs], reference), reference))
     draw_comparison(runs, out_dir / "curves.png")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
 from fedssa.core.task import Task
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behavi
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         """The new state of the server; uploads are in the order of client ids."""
         return server
+
+    def check_upload(self, task: Task, info: "ClientInfo", payload: Tensors) -> None:
+        """Raise AnswerError unless `uplink` could have sent this: a deployed server asks before it aggregates."""
+        expect(payload, {})
 
     def predict(self, client: "Client", x: Tensor) -> dict[str, Tensor]:
         """Named logits; the first is the headline."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
+from fedssa.errors import AnswerError
 
 
 def header_rows(header: nn.Linear) -> Tensor:
@@ -86,6 +87,22 @@ def rows_of_classes(which: Tensor, **tables: Tensor) -> Tensors:
     if not which.any():
         return {}
     return {"classes": which.nonzero().flatten(), **{name: rows[which] for name, rows in tables.items()}}
+
+
+def expect_rows(payload: Tensors, classes: Sequence[int], *, counts: bool = False, **widths: int) -> None:
+    """Of exactly these classes a row in each table, and if asked for a number of samples."""
+    num = len(classes)
+    layout = {"classes": (torch.int64, (num,))} | {name: (torch.float32, (num, w)) for name, w in widths.items()}
+    expect(payload, layout | {"counts": (torch.int64, (num,))} if counts else layout)
+    if payload["classes"].tolist() != list(classes):
+        raise AnswerError("rows of other classes than its own")
+    if counts and int(payload["counts"].min()) < 0:
+        raise AnswerError("a count below 0")
+
+
+def expect_sum(counts: Tensor, total: int) -> None:
+    if sum(counts.tolist()) != total:  # not in int64, where large counts could wrap around
+        raise AnswerError(f"counts that do not sum to its {total} training samples")
 
 
 def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:

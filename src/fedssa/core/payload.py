@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from fedssa.errors import AnswerError
 
 Tensors = dict[str, Tensor]
+Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 def num_params(tensors: Tensors) -> int:
@@ -55,6 +57,21 @@ def all_finite(tensors: Tensors) -> bool:
     """A NaN or an infinity is always an extreme value; looking for those two is faster than at every element."""
     floats = (t for t in tensors.values() if t.is_floating_point() and t.numel())
     return all(math.isfinite(extreme) for t in floats for extreme in torch.aminmax(t))
+
+
+def expect(payload: Tensors, layout: Layout) -> None:
+    """Exactly these names, types and shapes."""
+    if payload.keys() != layout.keys():
+        names = ", ".join(sorted(payload.keys() ^ layout.keys())[:3])
+        raise AnswerError(f"other tensors than the method sends ({names[:100]})")
+    for name, (dtype, shape) in layout.items():
+        tensor = payload[name]
+        if (tensor.dtype, tuple(tensor.shape)) != (dtype, tuple(shape)):
+            raise AnswerError(f"{name} is {tensor.dtype} {list(tensor.shape)}, not {dtype} {list(shape)}")
+
+
+def layout_of(tensors: Tensors) -> Layout:
+    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:

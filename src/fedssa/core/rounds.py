@@ -26,11 +26,11 @@ class Federation(Protocol):
     """Where the clients are: in this process, in workers, at sites. Only payloads cross it."""
 
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
-        """Every client says hello; in the order of ids 0 … N - 1."""
+        """Every client says hello; in the order of ids 0 … N - 1. Sites may be missing, and are asked for again."""
         ...
 
     def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
-        """Each client in `downlinks` receives, trains and answers."""
+        """Each client in `downlinks` receives, trains and answers. Of a site, there may be no answer."""
         ...
 
 
@@ -58,22 +58,31 @@ def run_rounds(
     evaluate_start: bool = True,
     history: Sequence[RoundRecord] = (),
     server: Tensors | None = None,
+    num_clients: int | None = None,
 ) -> Iterator[Round]:
-    """Yield the start (t = -1) and every round; with the records and server state so far, go on from there."""
-    infos = federation.join(evaluate_start=evaluate_start and not history)
+    """Yield the start (t = -1) and every round; with the records and server state so far, go on from there.
+
+    `num_clients`: the N that cohorts are drawn from, if some of them may join late; else all that join.
+    """
+    infos = {info.id: info for info in federation.join(evaluate_start=evaluate_start and not history)}
+    num_clients = num_clients or len(infos)
     scores = latest_scores(history)
     if not history:
         with one_thread():
             server = owned(method.server_init(task, seed))
-        starts = [ClientRecord(info.id, info.start) for info in infos if info.start is not None]
+        starts = [ClientRecord(info.id, info.start) for info in infos.values() if info.start is not None]
         scores = {start.id: start.scores for start in starts}
         yield Round(_record(-1, starts, scores, server, method.events(server)), server)
     assert server is not None, "records without the server's state"
     for t in range(max(0, len(history) - 1), rounds.total):
-        participants = cohort(len(infos), rounds.fraction, seed, t)
+        participants = cohort(num_clients, rounds.fraction, seed, t)
+        if len(infos) < num_clients:
+            infos |= {info.id: info for info in federation.join(evaluate_start=False)}
         with one_thread():
-            downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants}
+            downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants if k in infos}
         answers = sorted(federation.run_round(t, downlinks), key=lambda answer: answer.client)
+        if not answers:
+            raise AnswerError(f"round {t}: no client has answered, so there is nothing to aggregate")
         for answer in answers:
             _check(answer, t)
         with one_thread():
@@ -82,7 +91,8 @@ def run_rounds(
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
         record = _record(t, clients, scores, server, method.events(server))
-        yield Round(replace(record, shaking=method.shaking(before, server)), server)
+        absent = tuple(sorted(set(participants) - {answer.client for answer in answers}))
+        yield Round(replace(record, shaking=method.shaking(before, server), absent=absent), server)
 
 
 def _check(answer: Answer, t: int) -> None:

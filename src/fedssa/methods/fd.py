@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import remember, remembered
+from fedssa.core.ops import expect_rows, remember, remembered
 from fedssa.core.payload import Tensors
 from fedssa.core.task import Task
 
@@ -76,3 +76,7 @@ class FD(Method):
     @override
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         return remember(remembered(server) | {upload.info.id: upload.payload for upload in uploads})
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect_rows(payload, info.seen_classes, counts=True, outputs=task.num_classes)

@@ -27,7 +27,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
 from fedssa.core.ops import header_rows, set_header_rows, weighted_mean
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
 from fedssa.core.task import Task
 
 
@@ -78,6 +78,10 @@ class FedClassAvg(Method):
     @override
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         return weighted_mean([upload.payload for upload in uploads], [upload.info.num_train for upload in uploads])
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})
 
 
 def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:

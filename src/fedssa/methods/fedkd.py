@@ -29,11 +29,11 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo, copy_in, module_state
 from fedssa.core.method import Method, Upload
 from fedssa.core.ops import kl, weighted_mean
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.errors import FedSSAWarning
+from fedssa.errors import AnswerError, FedSSAWarning
 
 FAILED = "failed_svds"  # in a message, and in the server's state: how many did not converge
 
@@ -123,6 +123,23 @@ class FedKD(Method):
         others = {name: server[name] for name in server if name.startswith("last.")}
         kept = {"num_rounds": server["num_rounds"], FAILED: server[FAILED] + failed, **others, **took_part}
         return _prefixed("mentee.", mentee) | _prefixed("update.", mean) | kept
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        """Of each tensor of the mentee its whole update, its factors at some rank, or nothing."""
+        allowed: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+        for name, tensor in module_state(task.shared_start(0)).items():
+            if name in payload:
+                allowed[name] = tensor.dtype, tuple(tensor.shape)
+            elif f"{name}:s" in payload and tensor.ndim > 1:
+                rows, rank = len(tensor), payload[f"{name}:s"].numel()
+                shapes = {"u": (rows, rank), "s": (rank,), "v": (rank, tensor.numel() // rows)}
+                allowed |= {f"{name}:{factor}": (tensor.dtype, shape) for factor, shape in shapes.items()}
+        if FAILED in payload:
+            allowed[FAILED] = torch.int64, ()
+        expect(payload, allowed)
+        if FAILED in payload and not 0 < int(payload[FAILED]) <= len(payload):
+            raise AnswerError("more failed SVDs than tensors")
 
     @override
     def events(self, server: Tensors) -> dict[str, int]:

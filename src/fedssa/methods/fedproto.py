@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import ClassRows, class_mask, mean_by_class, rows_of_classes
+from fedssa.core.ops import ClassRows, class_mask, expect_rows, expect_sum, mean_by_class, rows_of_classes
 from fedssa.core.payload import Tensors
 from fedssa.core.prototypes import (
     add_prototypes,
@@ -83,6 +83,11 @@ class FedProto(Method):
 
     def _weights(self, counts: Tensor) -> Tensor:
         return counts if self.weights == "count" else torch.ones_like(counts)
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect_rows(payload, info.seen_classes, counts=True, prototypes=task.width)
+        expect_sum(payload["counts"], info.num_train)
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:

@@ -30,6 +30,8 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.ops import (
     ClassRows,
     class_mask,
+    expect_rows,
+    expect_sum,
     header_rows,
     mean_by_class,
     mean_row_change,
@@ -39,9 +41,10 @@ from fedssa.core.ops import (
     set_header_rows,
     stabilising_mu,
 )
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
+from fedssa.errors import AnswerError
 
 
 @final
@@ -114,6 +117,19 @@ class FedSSA(Method):
         rows, uploaded = mean_by_class([self._weighted(latest[k]) for k in sorted(latest)], server["rows"])
         state = {"rows": rows, "known": server["known"] | uploaded}
         return state | remember(latest) if self.participants == "memory" else state
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        classes = info.seen_classes if self.shared_rows == "seen" else tuple(range(task.num_classes))
+        if self.upload_form == "masked":
+            expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})
+            if payload["rows"][~class_mask(classes, task.num_classes)].any():
+                raise AnswerError("rows of other classes than its own")
+            return
+        counted = self.class_weights == "count"
+        expect_rows(payload, classes, counts=counted, rows=task.width + 1)
+        if counted:
+            expect_sum(payload["counts"], info.num_train)
 
     @override
     def shaking(self, before: Tensors, after: Tensors) -> float | None:

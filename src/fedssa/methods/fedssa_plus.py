@@ -23,6 +23,8 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.ops import (
     ClassRows,
     class_mask,
+    expect_rows,
+    expect_sum,
     header_rows,
     mean_by_class,
     mean_row_change,
@@ -99,6 +101,11 @@ class FedSSAPlus(Method):
         rows, uploaded = mean_by_class(equally, server["rows"])
         prototypes, _ = mean_by_class(by_count, server["prototypes"])
         return {"rows": rows, "prototypes": prototypes, "known": server["known"] | uploaded}
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect_rows(payload, info.seen_classes, counts=True, rows=task.width + 1, prototypes=task.width)
+        expect_sum(payload["counts"], info.num_train)
 
     @override
     def shaking(self, before: Tensors, after: Tensors) -> float | None:

@@ -24,7 +24,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo, copy_in, module_state
 from fedssa.core.method import Method, Upload
 from fedssa.core.ops import kl, weighted_mean
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect, layout_of
 from fedssa.core.task import Task
 
 
@@ -69,3 +69,7 @@ class FML(Method):
     @override
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         return weighted_mean([upload.payload for upload in uploads], [1] * len(uploads))
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect(payload, layout_of(module_state(task.shared_start(0))))

@@ -19,7 +19,8 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.method import Method, Upload
 from fedssa.core.ops import header_rows, set_header_rows, weighted_mean
-from fedssa.core.payload import Tensors
+from fedssa.core.payload import Tensors, expect
+from fedssa.core.task import Task
 
 
 @final
@@ -46,3 +47,7 @@ class LGFedAvg(Method):
     def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
         weights = [upload.info.num_train if self.weights == "count" else 1 for upload in uploads]
         return weighted_mean([upload.payload for upload in uploads], weights)
+
+    @override
+    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
+        expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})

@@ -1,0 +1,119 @@
+"""A federation's own certificate authority, its server's certificate, and the keys of sites."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_public_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedssa.errors import SettingsError
+
+CA_DAYS, SERVER_DAYS = 3650, 825
+ALSO_FOR = ("localhost", "127.0.0.1", "::1")
+
+
+def write_certificates(folder: Path, host: str) -> tuple[datetime, datetime]:
+    """ca.pem, ca.key, server.pem, server.key; until when the authority and the server's certificate are good."""
+    ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedSSA federation at {host}"[:64])])
+    ca = _authority(name, ca_key)
+    server = _server(name, ca_key, ca, server_key, [host, *(other for other in ALSO_FOR if other != host)])
+    for file, content in (("ca.pem", ca), ("server.pem", server)):
+        (folder / file).write_bytes(content.public_bytes(Encoding.PEM))
+    for file, key in (("ca.key", ca_key), ("server.key", server_key)):
+        write_secret(folder / file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return ca.not_valid_after_utc, server.not_valid_after_utc
+
+
+def _authority(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    return (
+        _builder(name, name, key.public_key(), CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _server(
+    issuer: x509.Name,
+    ca_key: ec.EllipticCurvePrivateKey,
+    ca: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+    hosts: Sequence[str],
+) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    authority = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return (
+        _builder(name, issuer, key.public_key(), SERVER_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    begin = datetime.now(UTC) - timedelta(hours=1)  # clocks differ
+    return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, begin + timedelta(days))
+
+
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    names = (
+        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
+    )
+    return x509.KeyUsage(**{name: allowed.get(name, False) for name in f"{names} encipher_only decipher_only".split()})
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def make_node_key(folder: Path, name: str) -> Path:
+    """`key` and `key.pub`, as ssh-keygen would make them; returns the public one."""
+    private = folder / "key"
+    if private.exists():
+        raise SettingsError(f"{private}: exists already; whoever has registered it would no longer know this site")
+    key = ec.generate_private_key(ec.SECP384R1())
+    write_secret(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = private.with_suffix(".pub")
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + f" {name}\n".encode())
+    return public
+
+
+def check_public_key(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        key = load_ssh_public_key(content)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: is no public key of a site ({error}); ask for its key.pub") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise SettingsError(f"{path}: is a key of another kind; ask for one made by: fedssa site keygen")
+    return content
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """For this user's eyes only, from the first byte on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

@@ -1,0 +1,62 @@
+"""The command line of a site's Flower node: this site, its own folders, no telemetry, no update checks."""
+
+import json
+import os
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+
+from fedssa.errors import SettingsError
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+def node_environment(state_dir: Path) -> dict[str, str]:
+    """Flower starts its other programs by name, so they must be found even if this environment is not activated."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return QUIET | {"FLWR_HOME": str(state_dir.absolute() / "flwr"), "PATH": path}
+
+
+def node_command(
+    site: str,
+    client: int,
+    federation: Path,
+    state_dir: Path,
+    superlink: str,
+    port: int,
+    security: tuple[Path | None, Path | None] | None,
+) -> list[str]:
+    """`security`: root certificate and private key; None for neither, which only loopback may have."""
+    options = {
+        "client-id": client,
+        "federation": str(federation.absolute()),
+        "site": _absolute(site),
+        "state-dir": str(state_dir.absolute()),
+    }
+    config = " ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
+    command = [str(Path(sys.executable).parent / "flower-supernode"), "--superlink", superlink]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--node-config", config]
+    return command + _security(superlink, security)
+
+
+def _security(superlink: str, security: tuple[Path | None, Path | None] | None) -> list[str]:
+    if security is None:
+        if not is_loopback(superlink.rpartition(":")[0].strip("[]")):
+            raise SettingsError(f"--insecure: only on loopback, and {superlink} is not; leave it out")
+        return ["--insecure"]
+    for option, path in zip(("--root-certificates", "--key"), security, strict=True):
+        if path is None or not path.is_file():
+            raise SettingsError(f"{option} {path or ''}: there is no such file")
+    return ["--root-certificates", str(security[0]), "--auth-supernode-private-key", str(security[1])]
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _absolute(site: str) -> str:
+    path, colon, name = site.partition(":")
+    return f"{Path(path).absolute()}{colon}{name}" if path.endswith(".py") else site

@@ -1,0 +1,153 @@
+"""What `federation init` and `invite` write: complete, private where it must be, and never over something else."""
+
+import re
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedssa import cli
+from fedssa.errors import FedSSAError, RunDirError, SettingsError
+from fedssa.flower.coordinator import Address, init, invite, register
+from fedssa.flower.federation_file import read_federation
+from fedssa.flower.node import is_loopback
+from tests.tiny import tree
+
+OUTSIDE = Address("hub.example.org", 9443, 9092)
+LOOPBACK = Address("127.0.0.1", 9092, 9092, insecure=True)
+
+
+@pytest.fixture
+def hq(tmp_path: Path) -> Path:
+    init(tmp_path / "hq", OUTSIDE, ["north", "south", "west"], classes=7, input_shape=[3, 32, 32])
+    return tmp_path / "hq"
+
+
+def test_the_federation_is_what_was_asked_for(hq: Path) -> None:
+    federation = read_federation(hq)
+    assert federation.clients == ("north", "south", "west")
+    assert federation.task.num_classes == 7
+    assert federation.task.input_shape == (3, 32, 32)
+    assert federation.deploy.keys
+
+
+def test_nothing_is_left_to_fill_in_and_nobody_is_told_about_the_user(hq: Path) -> None:
+    invite(hq, "west")
+    for name, content in tree(hq).items():
+        assert not re.search(rb"@[a-z{]", content), name
+    for script in (hq / "superlink.sh", hq / "superexec.sh", hq / "sites/west/join.sh"):
+        text = script.read_text()
+        assert "FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1" in text or "fedssa site run" in text
+        assert "--insecure" not in text
+        assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0  # noqa: S607
+
+
+def test_the_app_names_installed_code_and_every_setting_of_the_server(hq: Path) -> None:
+    app = tomllib.loads((hq / "app/pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert app["components"]["serverapp"] == "fedssa.flower.server_app:app"
+    assert app["components"]["clientapp"] == "fedssa.flower.client_app:app"
+    assert {"federation", "out", "resume"} <= app["config"].keys()
+    assert [p.name for p in (hq / "app").iterdir()] == ["pyproject.toml"]
+
+
+def test_only_the_owner_may_enter_and_read_secrets(hq: Path) -> None:
+    assert stat.S_IMODE(hq.stat().st_mode) == 0o700
+    for secret in ("certificates/ca.key", "certificates/server.key", "superexec.secret"):
+        assert stat.S_IMODE((hq / secret).stat().st_mode) == 0o600
+
+
+def test_an_invitation_holds_no_secret_and_all_that_a_site_needs(hq: Path) -> None:
+    folder = invite(hq, "south")
+    assert {p.name for p in folder.iterdir()} == {
+        "README.md",
+        "ca.pem",
+        "federation.toml",
+        "fedssa-site.service",
+        "join.sh",
+    }
+    assert not any(b"PRIVATE KEY" in content for content in tree(folder).values())
+    secret = (hq / "superexec.secret").read_bytes()
+    assert not any(secret in content for content in tree(folder).values())
+    assert read_federation(folder).agreement == read_federation(hq).agreement
+    join = (folder / "join.sh").read_text()
+    assert "--name south --superlink hub.example.org:9443" in join
+    assert '--root-certificates "$here/ca.pem" --key "$here/key"' in join
+
+
+def test_nothing_is_overwritten(hq: Path) -> None:
+    invite(hq, "north")
+    before = tree(hq)
+    with pytest.raises(RunDirError, match="exists already"):
+        init(hq, OUTSIDE, ["a"])
+    with pytest.raises(RunDirError, match="was invited before"):
+        invite(hq, "north")
+    assert tree(hq) == before
+    assert [p.name for p in hq.parent.iterdir()] == ["hq"]
+
+
+@pytest.mark.parametrize("clients", [[], ["two words"], ["same", "same"], ["../escape"]])
+def test_what_cannot_be_leaves_nothing_behind(tmp_path: Path, clients: list[str]) -> None:
+    with pytest.raises(FedSSAError):
+        init(tmp_path / "hq", OUTSIDE, clients)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["my hq", "$(hq)", "h%q", 'h"q'])
+def test_a_path_that_a_shell_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="choose a path"):
+        init(tmp_path / name, OUTSIDE, ["north"])
+
+
+def test_insecure_is_for_loopback_only(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="only on loopback"):
+        Address("hub.example.org", 9443, 9092, insecure=True)
+    init(tmp_path / "hq", LOOPBACK, ["north"])
+    assert not list((tmp_path / "hq/certificates").iterdir())
+    assert not (tmp_path / "hq/nginx.conf").exists()
+    assert "--insecure" in (tmp_path / "hq/superlink.sh").read_text()
+    assert "--insecure" in (invite(tmp_path / "hq", "north") / "join.sh").read_text()
+
+
+@pytest.mark.parametrize("host", ["", "two words", "http://x", "x:80", "x;y", "-x"])
+def test_a_host_is_a_name_or_an_address(host: str) -> None:
+    with pytest.raises(SettingsError, match="--host"):
+        Address(host, 1, 2)
+
+
+def test_strangers_are_not_registered(hq: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is no client of this federation"):
+        register(hq, "east", tmp_path / "key.pub")
+    with pytest.raises(SettingsError, match=r"ask for its key\.pub"):
+        register(hq, "north", tmp_path / "key.pub")
+    with pytest.raises(SettingsError, match="no coordinator's directory"):
+        register(tmp_path, "north", tmp_path / "key.pub")
+
+
+def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fedssa(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["fedssa", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+    hq = str(tmp_path / "hq")
+    options = ("--host", "hub.example.org", "--clients", "north, south", "--classes", "3", "--input-shape", "16")
+    assert fedssa("federation", "init", hq, *options) == 0
+    assert read_federation(Path(hq)).task.input_shape == (16,)
+    assert fedssa("federation", "invite", "south", "--directory", hq) == 0
+    assert fedssa("site", "keygen", f"{hq}/sites/south") == 0
+    assert (tmp_path / "hq/sites/south/key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    assert fedssa("federation", "init", hq, *options) == 2
+    assert fedssa("federation", "init", f"{hq}2", *options, "--insecure") == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert "exists already" in errors[0]
+    assert "only on loopback" in errors[1]
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "10.0.0.1", "example.org", "localhost.example.org", "::")))  # noqa: S104

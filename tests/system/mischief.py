@@ -1,0 +1,34 @@
+"""The site of a system test: a share of the digits, and on demand a bad day. Its owner writes what is to go wrong into
+a file `mode` beside the site."""
+
+import time
+from pathlib import Path
+
+from flwr.app import RecordDict
+
+from fedssa.core.client import Answer
+from fedssa.flower import participant
+from fedssa.flower.messages import answer_to_records
+from fedssa.flower.site import Site
+from tests.flower.in_process import simulated_site
+from tests.flower.wrong import WRONG, with_fields
+
+KINDS = {  # in which round a wrong site sends what, and what the server should say
+    **dict(enumerate(WRONG[kind] for kind in ("NaN", "a wrong shape", "other classes", "a huge norm"))),
+    4: (with_fields(payload=bytes(100_000_001)), "100,000,001 bytes, more than deploy.max_bytes"),
+}
+
+
+def site_of(folder: Path, table: str, client: int) -> Site:
+    mode = folder / "mode"
+    todo = mode.read_text() if mode.exists() else ""
+    if todo == "hang":
+        (folder / "hangs").touch()
+        time.sleep(600)
+    if todo == "wrong":
+        vars(participant)["answer_to_records"] = _wrong
+    return simulated_site(table, client)
+
+
+def _wrong(answer: Answer, run: str, t: int) -> RecordDict:
+    return KINDS[t][0](answer_to_records(answer, run, t))

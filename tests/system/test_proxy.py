@@ -1,0 +1,166 @@
+"""The reverse proxy that `federation init` writes, in front of a real SuperLink: sites get through, orders do not."""
+
+import http.client
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedssa.errors import SettingsError
+from fedssa.flower.certificates import make_node_key
+from fedssa.flower.coordinator import Address, init, invite, register
+from fedssa.flower.submit import CONNECTION, flwr
+from tests.system.programs import Programs, free_port, listens, programs
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+BIN = Path(sys.executable).parent
+PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}{os.pathsep}/usr/sbin"
+
+NGINX = """
+pid {folder}/nginx.pid;
+daemon off;
+events {{}}
+http {{
+    access_log {folder}/access.log;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    include {folder}/hq/nginx.conf;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    directory: Path
+    address: Address
+    programs: Programs
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.directory / "certificates/ca.pem"))
+
+    def status(self, port: int, path: str, method: str = "POST") -> int:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=self.tls, timeout=20)
+        try:
+            connection.putrequest(method, path, skip_accept_encoding=True)  # as it is: nothing is made shorter here
+            connection.putheader("Content-Length", "0")
+            connection.endheaders()
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def nodes(self) -> list[dict[str, str]]:
+        listed: list[dict[str, str]] = flwr(self.directory, "supernode", "list", CONNECTION)["nodes"]
+        return listed
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("proxy")
+    address = Address("127.0.0.1", free_port(), free_port())
+    init(folder / "hq", address, ["north", "south"])
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
+    nginx = shutil.which("nginx", path=PATH)
+    assert nginx, "nginx is not there: make system-packages"
+    with programs(folder) as started:
+        started.start("superlink", str(folder / "hq/superlink.sh"))
+        started.start("nginx", nginx, "-c", str(folder / "nginx.conf"))
+        started.wait_for(lambda: listens(address.superlink_port), "superlink")
+        started.wait_for(lambda: listens(address.port), "nginx")
+        yield Deployment(folder / "hq", address, started)
+
+
+def join(deployment: Deployment, name: str) -> None:
+    deployment.programs.start(
+        name, str(deployment.directory / "sites" / name / "join.sh"), "site.py", PATH=PATH, PORT=str(free_port())
+    )
+
+
+def test_a_site_with_a_registered_key_joins_through_the_proxy(deployment: Deployment) -> None:
+    folder = invite(deployment.directory, "north")
+    register(deployment.directory, "north", make_node_key(folder, "north"))
+    assert [node["status"] for node in deployment.nodes()] == ["registered"]
+    join(deployment, "north")
+    deployment.programs.wait_for(lambda: deployment.nodes()[0]["status"] == "online", "north")
+    seen = (deployment.directory.parent / "access.log").read_text()
+    assert "/v1/fleet/activate-node" in seen
+    assert "/v1/fleet/pull-messages" in seen
+    deployment.programs.stop("north")
+
+
+def test_a_key_that_was_not_registered_is_refused(deployment: Deployment) -> None:
+    make_node_key(invite(deployment.directory, "south"), "south")
+    join(deployment, "south")
+    process = deployment.programs.running["south"]
+    assert process.wait(timeout=120) != 0
+    assert len(deployment.nodes()) <= 1  # south is none of them
+    deployment.programs.stop("south")
+
+
+def test_orders_are_refused_from_outside_and_taken_on_loopback(deployment: Deployment, tmp_path: Path) -> None:
+    connection = (deployment.directory / "state/flwr/config.toml").read_text()
+    assert flwr(deployment.directory, "list", CONNECTION)["success"]
+    outside = connection.replace(str(deployment.address.superlink_port), str(deployment.address.port))
+    (tmp_path / "config.toml").write_text(outside)
+    env = {**os.environ, "FLWR_HOME": str(tmp_path), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    for order in (["list"], ["supernode", "list"], ["run", str(deployment.directory / "app")]):
+        command = [str(BIN / "flwr"), *order, CONNECTION, "--format", "json"]
+        said = json.loads(subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout)
+        assert not said["success"]
+        assert "403 Forbidden" in said["error-message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/health",
+        "/docs",
+        "/v1/control/list-runs",
+        "/v1/runtime/acquire-task",
+        "/v1/fleet/",
+        "/v1/fleet/unheard-of",
+        "//v1/control/list-runs",
+        "/v1/fleet/../control/list-runs",
+        "/v1/fleet/%2e%2e/control/list-runs",
+        "/v1/fleet/pull-messages/../../control/list-runs",
+        "/v1/fleet/..%2fcontrol%2flist-runs",
+    ],
+)
+def test_no_path_but_a_sites_gets_through(deployment: Deployment, path: str) -> None:
+    assert deployment.status(deployment.address.port, path) == 403
+
+
+def test_what_gets_through_is_one_of_a_sites_paths_however_it_was_written(deployment: Deployment) -> None:
+    port, status = deployment.address.port, deployment.status
+    unsupported = 415  # the SuperLink's own word for an empty message
+    assert status(port, "/v1/fleet/pull-messages") == unsupported
+    assert status(port, "/v1/control/list-runs/../../fleet/pull-messages") == unsupported  # it became a fleet's path
+    assert status(port, "/v1/fleet/pull-messages", "GET") == 403
+    assert status(deployment.address.superlink_port, "/v1/control/list-runs") == unsupported  # on loopback it is there
+
+
+def test_without_tls_or_with_another_authority_nobody_talks(deployment: Deployment) -> None:
+    other = http.client.HTTPSConnection("127.0.0.1", deployment.address.port, timeout=20)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        other.request("POST", "/v1/fleet/pull-messages")
+    plain = http.client.HTTPConnection("127.0.0.1", deployment.address.port, timeout=20)
+    plain.request("POST", "/v1/fleet/pull-messages")
+    assert plain.getresponse().status == 400
+    plain.close()
+
+
+def test_a_superlink_that_is_not_there_is_told(tmp_path: Path) -> None:
+    init(tmp_path / "hq", Address("127.0.0.1", free_port(), free_port()), ["north"])
+    public = make_node_key(invite(tmp_path / "hq", "north"), "north")
+    with pytest.raises(SettingsError, match="is the SuperLink running"):
+        register(tmp_path / "hq", "north", public)
+    assert not (tmp_path / "hq/sites/north.pub").exists()
