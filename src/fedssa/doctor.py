@@ -21,7 +21,7 @@ from fedssa.kernels import why_slow
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
 
-EXTRAS = {"data": ("pillow", "pyarrow"), "ray": ("ray",), "report": ("matplotlib",)}
+EXTRAS = {"data": ("pillow", "pyarrow"), "flower": ("flwr",), "ray": ("ray",), "report": ("matplotlib",)}
 
 
 def examine() -> Iterator[tuple[str, str]]:
