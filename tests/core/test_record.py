@@ -65,6 +65,14 @@ def test_a_record_survives_its_line_to_the_last_bit(record: RoundRecord) -> None
     assert RoundRecord.from_json(line.encode()) == record
 
 
+def test_who_was_absent_is_written_only_if_somebody_was() -> None:
+    """So that simulations write what they always wrote."""
+    here, away = RoundRecord(0, {}, 0), RoundRecord(0, {}, 0, absent=(2, 5))
+    assert "absent" not in json.loads(here.to_json())
+    assert json.loads(away.to_json())["absent"] == [2, 5]
+    assert [RoundRecord.from_json(record.to_json()) for record in (here, away)] == [here, away]
+
+
 def test_a_value_that_is_not_finite_is_never_written() -> None:
     with pytest.raises(ValueError, match="JSON"):
         RoundRecord(0, {"head": float("nan")}, 1).to_json()

@@ -294,3 +294,50 @@ def test_one_client_is_a_federation() -> None:
     alone = LiveFederation([make_client(method=method)])
     played = run_rounds(method, alone, TASK, Rounds(total=2, fraction=0.1), seed=0)
     assert [each.record.num_heard for each in played] == [1, 1, 1]
+
+
+# -- clients that are away -------------------------------------------------------------------------------------
+class Sometimes(LiveFederation):
+    """Client 1 is away in rounds 0 and 1; in round 0 it has not even joined."""
+
+    joined = False
+
+    @override
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        infos = super().join(evaluate_start=evaluate_start)
+        everyone, self.joined = self.joined, True
+        return infos if everyone else [info for info in infos if info.id != 1]
+
+    @override
+    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+        return super().run_round(t, {k: down for k, down in downlinks.items() if k != 1 or t > 1})
+
+
+def test_an_absent_client_is_named_and_does_not_count() -> None:
+    method = FedSSA()
+    played = records(
+        list(run_rounds(method, federation(method, Sometimes), TASK, Rounds(total=3), seed=0, num_clients=4))
+    )
+    assert [record.absent for record in played] == [(), (1,), (1,), ()]
+    assert [len(record.clients) for record in played] == [3, 3, 3, 4]
+    assert [record.num_heard for record in played] == [3, 3, 3, 4]
+
+
+def test_cohorts_are_drawn_from_all_that_were_declared() -> None:
+    method = Standalone()
+    away = run_rounds(
+        method, federation(method, Sometimes), TASK, Rounds(total=3, fraction=0.75), seed=0, num_clients=4
+    )
+    for record in records(list(away))[1:]:
+        assert sorted([*(client.id for client in record.clients), *record.absent]) == cohort(4, 0.75, 0, record.t)
+
+
+class Nobody(LiveFederation):
+    @override
+    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+        return []
+
+
+def test_a_round_in_which_nobody_answers_is_an_error() -> None:
+    with pytest.raises(AnswerError, match="round 0: no client has answered"):
+        list(run_rounds(Standalone(), federation(Standalone(), Nobody), TASK, Rounds(total=1), seed=0))
