@@ -6,6 +6,7 @@ run_simulation, not `flwr run`: the rounds run on the same engine, and no daemon
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from flwr.simulation import run_simulation
 
@@ -17,7 +18,12 @@ STORE_BYTES = 512 * 1024**2  # two models of 10 MB at a time, there and back: pl
 
 def main(folder: Path) -> None:
     """Two clients at a time, one core each."""
-    ray = {"num_cpus": 2, "object_store_memory": STORE_BYTES, "include_dashboard": False, "_temp_dir": f"{folder}/ray"}
+    ray: Any = {
+        "num_cpus": 2,
+        "object_store_memory": STORE_BYTES,
+        "include_dashboard": False,
+        "_temp_dir": f"{folder}/ray",
+    }
     run_simulation(
         server_app=server_app(folder),
         client_app=app,

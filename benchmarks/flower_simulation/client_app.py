@@ -25,16 +25,19 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round; evaluation is a part of it, because a second message would cost a second wait for the slowest."""
-    told, client = message.content["told"], int(context.node_config["partition-id"])
-    federation, parts = load_federation(told["folder"]), load_parts(told["folder"], client)
+    told, client = message.content.config_records["told"], int(context.node_config["partition-id"])
+    folder, mu = told["folder"], told["mu"]
+    assert isinstance(folder, str)
+    assert isinstance(mu, float)
+    federation, parts = load_federation(folder), load_parts(folder, client)
     net = own_model(federation["cnns"][client], context)
     header, seen = net[-1], torch.unique(parts["train"][1]).tolist()
     assert isinstance(header, nn.Linear)
-    fuse(header, message.content["rows"].to_torch_state_dict(), seen, told["mu"])
+    fuse(header, message.content.array_records["rows"].to_torch_state_dict(), seen, mu)
     loss = train_plainly(net, *parts["train"], **federation["local"])
     context.state["net"] = ArrayRecord(net.state_dict())
-    metrics = {"loss": loss, "val": accuracy(net, *parts["val"]), "test": accuracy(net, *parts["test"])}
-    answer = RecordDict({"rows": ArrayRecord(rows_of(header, seen)), "metrics": MetricRecord(metrics)})
+    metrics = MetricRecord({"loss": loss, "val": accuracy(net, *parts["val"]), "test": accuracy(net, *parts["test"])})
+    answer = RecordDict({"rows": ArrayRecord(rows_of(header, seen)), "metrics": metrics})
     return Message(content=answer, reply_to=message)
 
 
@@ -59,7 +62,7 @@ def as_floats(pixels: np.ndarray) -> Tensor:
 def own_model(sizes: list[int], context: Context) -> nn.Sequential:
     net = plain_cnn(*sizes)
     if "net" in context.state:
-        net.load_state_dict(context.state["net"].to_torch_state_dict())
+        net.load_state_dict(context.state.array_records["net"].to_torch_state_dict())
     return net
 
 

@@ -27,8 +27,8 @@ def server_app(folder: Path) -> ServerApp:
         rounds = []
         for mu in federation["mus"]:
             began = time.perf_counter()
-            replies = ask(grid, nodes, rows, {"folder": str(folder), "mu": mu})
-            rows |= mean_by_class(reply.content["rows"].to_torch_state_dict() for reply in replies)
+            replies = ask(grid, nodes, rows, ConfigRecord({"folder": str(folder), "mu": float(mu)}))
+            rows |= mean_by_class(reply.content.array_records["rows"].to_torch_state_dict() for reply in replies)
             rounds.append({"seconds": time.perf_counter() - began, **mean_scores(replies)})
         (folder / "rounds.json").write_text(json.dumps(rounds))
 
@@ -42,8 +42,8 @@ def wait_for_nodes(grid: Grid, number: int) -> list[int]:
     return nodes
 
 
-def ask(grid: Grid, nodes: list[int], rows: Rows, told: dict[str, str | float]) -> list[Message]:
-    content = RecordDict({"rows": ArrayRecord(rows), "told": ConfigRecord(told)})
+def ask(grid: Grid, nodes: list[int], rows: Rows, told: ConfigRecord) -> list[Message]:
+    content = RecordDict({"rows": ArrayRecord(rows), "told": told})
     messages = [Message(content=content, dst_node_id=node, message_type="train") for node in nodes]
     replies = list(grid.send_and_receive(messages))
     for reply in replies:
@@ -61,4 +61,10 @@ def mean_by_class(uploads: Iterable[Rows]) -> Rows:
 
 
 def mean_scores(replies: list[Message]) -> dict[str, float]:
-    return {name: fmean(reply.content["metrics"][name] for reply in replies) for name in ("loss", "val", "test")}
+    return {name: fmean(_number(reply, name) for reply in replies) for name in ("loss", "val", "test")}
+
+
+def _number(reply: Message, name: str) -> float:
+    number = reply.content.metric_records["metrics"][name]
+    assert isinstance(number, float)
+    return number

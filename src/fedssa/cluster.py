@@ -79,6 +79,24 @@ def _refuse_other(told: dict[str, Any]) -> None:
         raise RunDirError(f"does not see {told['data']}; set FEDSSA_CACHE to a folder that all nodes see")
 
 
+def for_actors(setup: dict[str, Any]) -> str:
+    """What a worker on any machine must be told: no path is relative, and it can tell whether all is as it is here."""
+    store, kernel = Path(setup["store"]).resolve(), setup["settings"]["run"]["kernel"]
+    here = describe(kernel)
+    return json.dumps(
+        {
+            **setup,
+            "store": str(store),
+            "data": str(Path(setup["data"]).resolve()),
+            "token": invite(store),
+            "kernel": kernel,
+            "bits": {key: here[key] for key in BITS_DEPEND_ON},
+            "path": [str(Path(folder).resolve()) for folder in sys.path],
+            "cwd": str(Path.cwd()),
+        }
+    )
+
+
 class RayWorkers(Workers):
     def __init__(self, address: str, num_workers: int | None, *, most: int | None = None) -> None:
         """`address`: "local" to start Ray here, else a running cluster's ("auto": the one this machine belongs to).
@@ -108,20 +126,7 @@ class RayWorkers(Workers):
 
     @override
     def open(self, setup: dict[str, Any]) -> None:
-        store = Path(setup["store"]).resolve()
-        kernel = setup["settings"]["run"]["kernel"]
-        self._setup = json.dumps(
-            {
-                **setup,
-                "store": str(store),
-                "data": str(Path(setup["data"]).resolve()),
-                "token": invite(store),
-                "kernel": kernel,
-                "bits": {key: describe(kernel)[key] for key in BITS_DEPEND_ON},
-                "path": [str(Path(folder).resolve()) for folder in sys.path],
-                "cwd": str(Path.cwd()),
-            }
-        )
+        self._setup = for_actors(setup)
         self._check_all()
 
     def _check_all(self) -> None:
@@ -181,7 +186,7 @@ def _connect(ray: Any, address: str, num_workers: int | None) -> bool:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == LOCAL:  # on loopback: Ray asks nobody for a password
-            ray.init(num_cpus=num_workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            ray.init("local", num_cpus=num_workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:

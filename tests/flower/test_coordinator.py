@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,13 +127,42 @@ def test_strangers_are_not_registered(hq: Path, tmp_path: Path) -> None:
         register(tmp_path, "north", tmp_path / "key.pub")
 
 
-def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def fedssa(*arguments: str) -> int:
+Fedssa = Callable[..., int]
+
+
+@pytest.fixture
+def fedssa(monkeypatch: pytest.MonkeyPatch) -> Fedssa:
+    def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["fedssa", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         return int(ended.value.code or 0)
 
+    return call
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "federation init hq --host x --clients a",
+        "federation invite a",
+        "federation register a key.pub",
+        "federation run hq",
+        "site keygen .",
+        "site check site.py",
+        "site run site.py --name a --superlink x:1",
+        "site export model.safetensors",
+    ],
+)
+def test_without_flower_the_extra_is_named(
+    fedssa: Fedssa, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "flwr", None)  # as if it were not installed
+    assert fedssa(*command.split()) == 2
+    assert "pip install 'fedssa[flower]'" in capsys.readouterr().err
+
+
+def test_the_commands(fedssa: Fedssa, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hq = str(tmp_path / "hq")
     options = ("--host", "hub.example.org", "--clients", "north, south", "--classes", "3", "--input-shape", "16")
     assert fedssa("federation", "init", hq, *options) == 0

@@ -1,11 +1,14 @@
 """What all commands share: the application, its two consoles, the options that recur."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedssa.config import Settings
@@ -65,6 +68,12 @@ def recipe_table(
     if data_dir and isinstance(table.get("data", {}), dict):
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
     return table
+
+
+def need_flower() -> None:
+    """Before a command about sites imports anything of theirs."""
+    if find_spec("flwr") is None:
+        raise SettingsError("across sites needs Flower: pip install 'fedssa[flower]'")
 
 
 def print_list(lines: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedssa.cli.common import err, out
+from fedssa.cli.common import err, need_flower, out
 from fedssa.cli.federation_app import federation_app
 
 
@@ -19,6 +19,7 @@ def run_command(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that is there.")] = False,
 ) -> None:
     """Run the federation, and show each round when it is done. Sites that are away are waited for or left out."""
+    need_flower()
     from fedssa.flower.federation_file import read_federation
     from fedssa.flower.submit import Submitted
     from fedssa.record import RunDir

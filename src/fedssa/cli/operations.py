@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedssa.cli.common import out
+from fedssa.cli.common import need_flower, out
 from fedssa.cli.federation_app import federation_app
 from fedssa.cli.site_app import site_app
 from fedssa.errors import SettingsError
@@ -37,6 +37,7 @@ def init_command(
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys: only on loopback.")] = False,
 ) -> None:
     """Write what a coordinator needs: certificates, configuration, programs, systemd units, a reverse proxy."""
+    need_flower()
     from fedssa.flower.coordinator import Address, init
     from fedssa.flower.node import is_loopback
 
@@ -55,6 +56,7 @@ def init_command(
 @federation_app.command(name="invite")
 def invite_command(name: Name, directory: Directory = Path()) -> None:
     """Write what one site needs: root certificate, federation.toml, its command line, instructions."""
+    need_flower()
     from fedssa.flower.coordinator import invite
 
     folder = invite(directory, name)
@@ -68,6 +70,7 @@ def register_command(
     directory: Directory = Path(),
 ) -> None:
     """Let a site in: the SuperLink takes its key from now on."""
+    need_flower()
     from fedssa.flower.coordinator import register
 
     register(directory, name, public_key)
@@ -79,6 +82,7 @@ def keygen_command(
     folder: Annotated[Path, typer.Argument(help="The folder of the invitation.", show_default=False)],
 ) -> None:
     """Make this site's key pair. The private key never leaves the folder."""
+    need_flower()
     from fedssa.flower.certificates import make_node_key
 
     if not folder.is_dir():

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedssa.cli.common import out, plain
+from fedssa.cli.common import need_flower, out, plain
 from fedssa.cli.site_app import site_app
-from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedssa.flower.federation_file import Federation
@@ -25,6 +24,7 @@ FEDERATION, STATE = Path("federation.toml"), Path("state")
 @site_app.command()
 def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
     """Tell whether a site fits a federation, which classes it has, and exactly what it would send."""
+    need_flower()
     from fedssa.flower.preview import preview
 
     shown = preview(site, _federation(federation))
@@ -54,6 +54,7 @@ def run(
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no key: only on loopback.")] = False,
 ) -> None:
     """Take part: start a Flower SuperNode that runs this site and nothing else."""
+    need_flower()
     from fedssa.flower.node import node_command, node_environment
 
     client = _federation(federation).client_id(name)
@@ -70,6 +71,7 @@ def export(
     run_id: Annotated[str | None, typer.Option("--run", help="A run's id.  [default: the latest run]")] = None,
 ) -> None:
     """Write this site's personal model as safetensors, for fedssa.load_client."""
+    need_flower()
     from fedssa.flower.exported import export_model
 
     saved = export_model(state_dir, target, run_id)
@@ -78,10 +80,8 @@ def export(
 
 
 def _federation(path: Path) -> "Federation":
-    try:
-        from fedssa.flower.federation_file import read_federation
-    except ModuleNotFoundError as error:
-        raise SettingsError("across sites needs Flower: pip install 'fedssa[flower]'") from error
+    from fedssa.flower.federation_file import read_federation
+
     return read_federation(path)
 
 
