@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,11 @@ def test_ctrl_c_leaves_quietly(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [{0: 0.1}, {0: 0.5}])
     ours, theirs = pty.openpty()
     watching = subprocess.Popen(
-        [*WATCH, str(run.path)], stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}
+        [*WATCH, str(run.path)],
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm"},
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )
     os.close(theirs)
     shown = b""

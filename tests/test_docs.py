@@ -25,20 +25,23 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_command_in_the_docs_exists_with_its_options() -> None:
-    lines = [line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
+    lines = [
+        line for page in PAGES for kind in ("sh", "bash") for block in blocks(page, kind) for line in block.splitlines()
+    ]
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("fedssa ")]
     assert commands
-    for name in {command[1] for command in commands}:
+    groups = {"federation": 2, "site": 2}  # words of a command
+    for name in {tuple(command[1 : 1 + groups.get(command[1], 1)]) for command in commands}:
         shown = subprocess.run(
-            [sys.executable, "-m", "fedssa", name, "--help"],
+            [sys.executable, "-m", "fedssa", *name, "--help"],
             capture_output=True,
             text=True,
             check=True,
             env={"COLUMNS": "200"},
         ).stdout
         for command in commands:
-            if command[1] == name:
-                for word in command[2:]:
+            if tuple(command[1 : 1 + len(name)]) == name:
+                for word in command[1 + len(name) :]:
                     assert not word.startswith("--") or word.split("=")[0] in shown, f"{shlex.join(command)}: {word}"
 
 
