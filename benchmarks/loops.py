@@ -9,7 +9,9 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
+from typing_extensions import override
 
 from benchmarks.eager import plain_cnn, train_plainly
 from benchmarks.federation import images
@@ -17,6 +19,7 @@ from benchmarks.timing import REPEATS, cpu_seconds, gemm_peak, interleaved
 from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
 from fedssa.core.seeds import one_thread
+from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples, as_input, train
 from fedssa.kernels import Kernel, gather, using
@@ -36,7 +39,7 @@ def measure_loops() -> dict[str, Any]:
     """Each loop in a process of its own, as its user runs it: ours keeps freed memory, as every run of ours does."""
     with one_thread(), ExitStack() as stack:
         peak = gemm_peak()
-        loops = {kind: stack.enter_context(_served(kind)) for kind in ("eager", *KERNELS)}
+        loops = {kind: stack.enter_context(_served(kind)) for kind in ("eager", *KERNELS, "linear")}
         rows = [_measure_loop(name, batch, loops, peak) for batch in BATCHES for name in CNNS]
     return {"peak": peak, "rows": rows}
 
@@ -53,6 +56,7 @@ def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float) ->
         **speed,
         "torch_ratio": speed["torch"] / speed["eager"],
         "c_ratio": speed["c"] / speed["eager"],
+        "bound": speed["linear"] / speed["eager"],
         "dense_share": speed["c"] * dense / peak,
         "executed_share": speed["c"] * _executed(name, dense) / peak,
     }
@@ -80,7 +84,8 @@ def serve(kind: str) -> None:
     loops = cache(partial(_plain_loop, Samples(pixels, labels)))
     if kind != "eager":
         keep_freed_memory()
-        loops = cache(partial(_our_loop, kind, Samples(pixels, labels)))
+        make = _linear_loop if kind == "linear" else partial(_our_loop, kind)
+        loops = cache(partial(make, Samples(pixels, labels)))
     for line in sys.stdin:
         name, batch = line.split()
         with one_thread():
@@ -94,9 +99,30 @@ def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]
 
 
 def _our_loop(kernel: str, samples: Samples, name: str, batch: int) -> Callable[[], object]:
+    return partial(_with, kernel, _loop_over(samples, build(name, MODELS[name], TASK), batch))
+
+
+def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
+    """The same without its convolutions: what no convolution, however fast, could shorten."""
+    _, conv2, fc1 = CNNS[name]
+    after_pooling = conv2 * 5 * 5
+    layers = nn.Linear(after_pooling, fc1), nn.ReLU(), nn.Linear(fc1, TASK.width), nn.ReLU()
+    net = SplitModel(nn.Sequential(_FromBelow(), *layers), nn.Linear(TASK.width, TASK.num_classes))
+    return _loop_over(Samples(torch.rand(len(samples), after_pooling), samples.y), net, batch)
+
+
+class _FromBelow(nn.Module):
+    """Stands for layers that want a gradient."""
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.detach().requires_grad_()
+
+
+def _loop_over(samples: Samples, net: SplitModel, batch: int) -> Callable[[], object]:
     method, local = Standalone(), LocalTraining(batch_size=batch)
-    client = Client(0, build(name, MODELS[name], TASK), LocalData(samples, samples, samples), TASK, method, local, 0)
-    return partial(_with, kernel, partial(train, client, method, local, 0))
+    client = Client(0, net, LocalData(samples, samples, samples), TASK, method, local, 0)
+    return partial(train, client, method, local, 0)
 
 
 def _with(kernel: str, work: Callable[[], object]) -> None:

@@ -26,13 +26,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _loops(loops: Measured) -> list[str]:
-    head = ("model", "batch", "plain eager", "ours, torch", "ours, C", "torch / eager", "C / eager")
+    head = ("model", "batch", "plain eager", "ours, torch", "ours, C", "torch / eager", "C / eager", "bound")
     rows = [
         (
             r["model"],
             str(r["batch"]),
             *(f"{r[kind]:.0f}" for kind in ("eager", "torch", "c")),
-            *(f"{r[kind]:.2f}" for kind in ("torch_ratio", "c_ratio")),
+            *(f"{r[kind]:.2f}" for kind in ("torch_ratio", "c_ratio", "bound")),
             *(f"{r[kind]:.0%}" for kind in ("dense_share", "executed_share")),
         )
         for r in loops["rows"]
@@ -44,7 +44,8 @@ def _loops(loops: Measured) -> list[str]:
         "batches, torch.optim.SGD. Ours holds bytes and converts every batch. The peak is a 2048 × 2048 matrix product "
         f"on the same core, {loops['peak'] / 1e9:.0f} GFLOP/s in this run. *Dense* counts what a framework would "
         "compute; *executed* what the C operation does, which skips the outputs of a convolution that lost in the pool "
-        "or died in the ReLU.",
+        "or died in the ReLU. *Bound* is what C / eager would be if convolutions took no time at all: the same loop "
+        "over the linear layers alone.",
     ]
 
 
@@ -64,14 +65,16 @@ def _rounds(workers: Measured, flower: Measured, outside: Measured) -> list[str]
             f"**{flower['ratio']:.2f}**",
         ),
     ]
+    parts = ", ".join(f"{name} {share:.1%}" for name, share in outside["parts"].items())
+    rest = outside["outside"] - sum(outside["parts"].values())
     return [
         "## Whole rounds: N = 10, C = 1, CNN-1…5, 10,000 images, E = 1, B = 64",
         table(("", "seconds a round", "times ours, two workers"), rows),
         "The Flower app is `benchmarks/flower_simulation`: the same clients, data and header rows, trained in plain "
         f"torch; its first round ({flower['first']:.1f} s) is left out. Ours was measured before and after it.",
         "In one process, N = 100, C = 10 %, E = 2, 400 samples a client, once clients have a state to load: "
-        f"**{outside['outside']:.1%}** of a round is neither forward, backward, step nor evaluation "
-        f"(making batches, {outside['batches']:.1%}, included).",
+        f"**{outside['outside']:.1%}** of a round is neither forward, backward, step nor evaluation: "
+        f"{parts}, the rest {rest:.1%}.",
     ]
 
 

@@ -4,12 +4,14 @@
 """
 
 import json
+import pkgutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,6 @@ from unittest.mock import patch
 from benchmarks.federation import large, settings
 from benchmarks.timing import cpu_seconds, seconds
 from fedssa.config import parse_settings
-from fedssa.core import training
 from fedssa.experiment import Run, reopen, start
 from fedssa.record import Outcome
 from fedssa.simulate.memory import keep_freed_memory
@@ -62,25 +63,36 @@ class Stopwatch:
         return timed
 
 
-def measure_outside() -> dict[str, float]:
+OUTSIDE = {  # what a job does besides, by what it is for
+    "making batches": "fedssa.core.training.batch_of",
+    "a digest of the state": "fedssa.core.client.digest",
+    "writing the state": "fedssa.simulate.slots.Slots.write",
+    "reading it": "fedssa.simulate.slots.Slots.load",
+    "building the client": "fedssa.population.SimulatedClients.returning",
+}
+INSIDE = ("fedssa.core.client.train", "fedssa.core.client.evaluate")
+
+
+def measure_outside() -> dict[str, Any]:
     """N = 100, C = 10 %, E = 2, in one process: the share of a steady round that is neither forward, backward, step
     nor evaluation; making batches counts as outside."""
-    training_and_evaluation, batches = Stopwatch(), Stopwatch()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        patch("fedssa.core.client.train", training_and_evaluation.around(training.train)),
-        patch("fedssa.core.client.evaluate", training_and_evaluation.around(training.evaluate)),
-        patch.object(training, "batch_of", batches.around(training.batch_of)),
-    ):
+    inside, outside = Stopwatch(), {name: Stopwatch() for name in OUTSIDE}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for target in INSIDE:
+            stack.enter_context(patch(target, inside.around(pkgutil.resolve_name(target))))
+        for name, target in OUTSIDE.items():
+            stack.enter_context(patch(target, outside[name].around(pkgutil.resolve_name(target))))
         run = start(parse_settings(large(100, 3 * ROUNDS)), Path(folder) / "run")
         rounds = run.rounds(workers=1)
         for _ in range(2 * ROUNDS + 1):  # until most clients have a state to load
             next(rounds)
-        training_and_evaluation.total = batches.total = 0.0
+        for watch in (inside, *outside.values()):
+            watch.total = 0.0
         whole = sum(cpu_seconds(partial(next, rounds)) for _ in range(ROUNDS))
         run.close()
-    inside = training_and_evaluation.total - batches.total
-    return {"round": whole / ROUNDS, "batches": batches.total / whole, "outside": 1 - inside / whole}
+    trained = inside.total - outside["making batches"].total
+    parts = {name: watch.total / whole for name, watch in outside.items()}
+    return {"round": whole / ROUNDS, "outside": 1 - trained / whole, "parts": parts}
 
 
 def measure_size(num_clients: int) -> dict[str, float]:
