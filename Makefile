@@ -12,7 +12,7 @@ DEMO := runs/demo
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
 	@echo "make test         all tests that pip alone can run"
-	@echo "make test-torch   the same tests without the C kernels"
+	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
@@ -55,8 +55,12 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
+# All that trains; what reads data, records and pages knows no kernel.
+TRAINING := $(addprefix tests/,accounting core kernels methods models simulate test_cli.py test_compare.py \
+	test_crash.py test_experiment.py test_population.py test_real_data.py test_runtimes_agree.py)
+
 test-torch: $(VENV)/.dev
-	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
+	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system' $(TRAINING)
 
 test-system: $(VENV)/.system system-packages
 	@$(BIN)/python -m pytest -m system

@@ -125,6 +125,9 @@ def test_lists_have_a_line_each(command: Command, name: str, expected: list[str]
         assert text in shown.out
 
 
+ALONE = ("--workers", "1")  # what is found when the data are there need not wait for workers
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -134,12 +137,15 @@ def test_lists_have_a_line_each(command: Command, name: str, expected: list[str]
         (["run", "tiny.toml", "--set", "local.epochs"], "--set local.epochs: should be key=value"),
         (["run", "tiny.toml", "--set", "method.mu0=0"], "method.mu0 = 0: should be greater than 0"),
         (["run", "tiny.toml", "--set", "rounds.fraction=1.5"], "rounds.fraction = 1.5: should be less than"),
-        (["run", "tiny.toml", "--set", "partition.classes_per_client=11"], "classes_per_client = 11"),
-        (["run", "tiny.toml", "--set", "partition.clients=2000"], "partition.clients = 2000"),
-        (["run", "tiny.toml", "--set", "partition.clients=1500"], "cannot be split into training and test"),
+        (["run", "tiny.toml", "--set", "partition.classes_per_client=11", *ALONE], "classes_per_client = 11"),
+        (["run", "tiny.toml", "--set", "partition.clients=2000", *ALONE], "partition.clients = 2000"),
+        (["run", "tiny.toml", "--set", "partition.clients=1500", *ALONE], "cannot be split into training and test"),
         (["run", "tiny.toml", "--method", "fedsa"], "did you mean fedssa?"),
         (["run", "tiny.toml", "--data-dir", "x"], "unknown setting data.dir"),
-        (["run", "tiny.toml", "--set", "data.name=cifar10", "--data-dir", "nowhere"], "nowhere holds no cifar10"),
+        (
+            ["run", "tiny.toml", "--set", "data.name=cifar10", "--data-dir", "nowhere", *ALONE],
+            "nowhere holds no cifar10",
+        ),
         (["run", "tiny.toml", "--resume", "x"], "--resume takes everything from the run directory"),
         (["run", "--resume", "nowhere"], "nowhere: not a run directory"),
         (["run", "tiny.toml", "--out", "tiny.toml"], "tiny.toml: exists and is not a run directory"),
