@@ -63,7 +63,7 @@ test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system' $(TRAINING)
 
 test-system: $(VENV)/.system system-packages
-	@$(BIN)/python -m pytest -m system
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m system  # many of them wait more than they compute
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
