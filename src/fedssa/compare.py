@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.config import Settings, parse_settings
+from fedssa.defaults import CONTROL
 from fedssa.errors import Diverged, RunDirError, SettingsError
 from fedssa.experiment import Run, reopen, start, start_workers
 from fedssa.lock import RunLock
 from fedssa.methods import METHODS
 from fedssa.record import Outcome, RoundRecord, RunDir
 from fedssa.simulate.workers import Workers
-
-CONTROL = "standalone-scaled"  # every comparison carries it
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,9 @@ METHODS: dict[str, Table] = {
     "fedavg": {},
 }
 
+CONTROL = "standalone-scaled"  # every comparison carries it
 PRESETS: dict[str, Table] = {
-    "standalone-scaled": {"header_scale": 3.0},
+    CONTROL: {"header_scale": 3.0},
     "m1-a": _FEDSSA | {"shared_rows": "all", "scope": "all", "fusion": "replace"},
     "m1-b": _FEDSSA | {"shared_rows": "all", "scope": "all"},
     "m2-a": _FEDSSA | {"scope": "all", "fusion": "replace"},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedssa.defaults import METHODS
+from fedssa.defaults import CONTROL, METHODS
 from fedssa.errors import SettingsError
 
 Table = dict[str, Any]
@@ -22,7 +22,6 @@ LARGEST = {"full": 100, "reduced": 100, "smoke": 4}  # N of the experiments that
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
 SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
 
-CONTROL = "standalone-scaled"
 NEEDS_ONE_MODEL = ("fedavg",)
 VARIANTS: dict[str, Table] = {"fedssa-t10": {"name": "fedssa", "t_stable": 10}}  # what is neither method nor preset
 

@@ -5,7 +5,7 @@ A run directory holds
     settings.json      the resolved settings, the digest of the data, the format
     environment.json   versions, machine, kernel
     rounds.jsonl       one RoundRecord a line; equal runs give equal files
-    timings.jsonl      seconds a round; they differ from run to run
+    timings.jsonl      seconds a round, and across sites the bytes of its messages; they differ from run to run
     store/             client states and server state, while the run is going
     models/            the final models of clients that trained, one safetensors file each
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them

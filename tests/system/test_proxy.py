@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -17,11 +18,14 @@ from fedssa.errors import SettingsError
 from fedssa.flower.certificates import make_node_key
 from fedssa.flower.coordinator import Address, init, invite, register
 from fedssa.flower.submit import CONNECTION, flwr
+from fedssa.record import RunDir
+from fedssa.report.summary import summarise
 from tests.system.programs import Programs, free_port, listens, programs
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 BIN = Path(sys.executable).parent
+NUM_MESSAGES = 3  # each way: a hello and two rounds
 PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}{os.pathsep}/usr/sbin"
 
 NGINX = """
@@ -29,11 +33,27 @@ pid {folder}/nginx.pid;
 daemon off;
 events {{}}
 http {{
-    access_log {folder}/access.log;
+    log_format bytes '$uri $content_length $body_bytes_sent $request_length $bytes_sent';
+    access_log {folder}/access.log bytes;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     include {folder}/hq/nginx.conf;
 }}
+"""
+
+
+SITE = """
+import numpy as np
+from torch import nn
+
+from fedssa.flower.site import Site
+
+
+def site(task):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 1, 32, 32), dtype=np.float32), np.arange(60) % 10
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1024, 500), nn.ReLU(), nn.Linear(500, 10))
+    return Site(model=model, train=(x, y), val=(x, y), test=(x, y))
 """
 
 
@@ -61,12 +81,22 @@ class Deployment:
         listed: list[dict[str, str]] = flwr(self.directory, "supernode", "list", CONNECTION)["nodes"]
         return listed
 
+    def joins(self, name: str, site: str = "site.py") -> None:
+        command = str(self.directory / "sites" / name / "join.sh")
+        self.programs.start(name, command, site, PATH=PATH, PORT=str(free_port()))
+
+    def requests(self) -> Iterator[tuple[str, list[int]]]:
+        """What went through the proxy so far: the path's last part; bytes of bodies up and down, then with headers."""
+        for line in (self.directory.parent / "access.log").read_text().splitlines():
+            path, *sizes = line.split()
+            yield path.rpartition("/")[2], [0 if size == "-" else int(size) for size in sizes]
+
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("proxy")
     address = Address("127.0.0.1", free_port(), free_port())
-    init(folder / "hq", address, ["north", "south"])
+    init(folder / "hq", address, ["north", "south", "west"])
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
     nginx = shutil.which("nginx", path=PATH)
     assert nginx, "nginx is not there: make system-packages"
@@ -78,27 +108,19 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield Deployment(folder / "hq", address, started)
 
 
-def join(deployment: Deployment, name: str) -> None:
-    deployment.programs.start(
-        name, str(deployment.directory / "sites" / name / "join.sh"), "site.py", PATH=PATH, PORT=str(free_port())
-    )
-
-
 def test_a_site_with_a_registered_key_joins_through_the_proxy(deployment: Deployment) -> None:
     folder = invite(deployment.directory, "north")
     register(deployment.directory, "north", make_node_key(folder, "north"))
     assert [node["status"] for node in deployment.nodes()] == ["registered"]
-    join(deployment, "north")
+    deployment.joins("north")
     deployment.programs.wait_for(lambda: deployment.nodes()[0]["status"] == "online", "north")
-    seen = (deployment.directory.parent / "access.log").read_text()
-    assert "/v1/fleet/activate-node" in seen
-    assert "/v1/fleet/pull-messages" in seen
+    assert {"activate-node", "pull-messages"} <= {path for path, _ in deployment.requests()}
     deployment.programs.stop("north")
 
 
 def test_a_key_that_was_not_registered_is_refused(deployment: Deployment) -> None:
     make_node_key(invite(deployment.directory, "south"), "south")
-    join(deployment, "south")
+    deployment.joins("south")
     process = deployment.programs.running["south"]
     assert process.wait(timeout=120) != 0
     assert len(deployment.nodes()) <= 1  # south is none of them
@@ -156,6 +178,34 @@ def test_without_tls_or_with_another_authority_nobody_talks(deployment: Deployme
     plain.request("POST", "/v1/fleet/pull-messages")
     assert plain.getresponse().status == 400
     plain.close()
+
+
+def test_a_message_adds_at_most_3000_bytes_to_its_payload(deployment: Deployment, tmp_path: Path) -> None:
+    """Seen at the proxy: bodies of the requests that carry messages. HTTP's headers are Flower's, and told apart."""
+    (tmp_path / "site.py").write_text(SITE)
+    agreed = deployment.directory / "federation.toml"
+    agreed.write_text(
+        re.sub("total = [0-9]+", "total = 2", re.sub("clients = .*", 'clients = ["west"]', agreed.read_text()))
+    )
+    register(deployment.directory, "west", make_node_key(invite(deployment.directory, "west"), "west"))
+    deployment.programs.start("superexec", str(deployment.directory / "superexec.sh"), PATH=PATH)
+    deployment.joins("west", str(tmp_path / "site.py"))
+    before = len(list(deployment.requests()))
+    out = tmp_path / "run"
+    subprocess.run([str(BIN / "fedssa"), "federation", "run", str(deployment.directory), "--out", str(out)], check=True)
+    seen = list(deployment.requests())[before:]
+    summary = summarise(RunDir.open(out))
+    assert summary.messages
+    for way, payload, encoded in (
+        ("push", summary.traffic.bytes_up, summary.messages.up),
+        ("pull", summary.traffic.bytes_down, summary.messages.down),
+    ):
+        sizes = [size for path, size in seen if path in (f"{way}-messages", f"{way}-object")]
+        body, whole = (sum(size[column + (way == "pull")] for size in sizes) for column in (0, 2))
+        print(
+            f"{way}: payload {payload:,}, messages {encoded:,}, bodies {body:,}, with headers {whole:,}, {len(sizes)}"
+        )
+        assert payload < encoded < body < payload + 3000 * NUM_MESSAGES
 
 
 def test_a_superlink_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -81,23 +81,26 @@ class DeployedRun:
             server=self.checkpoint.server,
             num_clients=len(federation.clients),
         ):
-            self._commit(record, server, known, time.perf_counter() - began)
+            seconds = round(time.perf_counter() - began, 4)
+            self._commit(record, server, known, {"t": record.t, "seconds": seconds} | sites.take_bytes())
             yield record
             began = time.perf_counter()
         with writing(self.dir.path):
             self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
 
-    def _commit(self, record: RoundRecord, server: Tensors, known: Known, seconds: float) -> None:
+    def _commit(self, record: RoundRecord, server: Tensors, known: Known, timing: dict[str, Any]) -> None:
         with writing(self.dir.path):
             length = self.dir.append(record)
             _sync(self.dir.rounds_file)
             self.checkpoint = Checkpoint(self.checkpoint.run, record.t + 1, length, known, server)
             write_durably(_checkpoint_file(self.dir.path), _pack(self.checkpoint))
-            self.dir.append_timing({"t": record.t, "seconds": round(seconds, 4)})
+            self.dir.append_timing(timing)
         self.records.append(record)
         accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
         absent = "".join(f", without {self._federation.clients[k]}" for k in record.absent)
-        log.info("fedssa: round %d of %d, %s%s", record.t + 1, self._federation.settings.rounds.total, accuracy, absent)
+        sent = f"{timing['message_bytes_up']:,} bytes up, {timing['message_bytes_down']:,} down"
+        total = self._federation.settings.rounds.total
+        log.info("fedssa: round %d of %d, %s, %s%s", record.t + 1, total, accuracy, sent, absent)
 
     def _note(self, fault: Fault) -> None:
         who = "" if fault.client is None else f"client {fault.client} ({self._federation.clients[fault.client]}): "

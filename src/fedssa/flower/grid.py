@@ -20,6 +20,7 @@ from fedssa.flower.federation_file import Federation
 from fedssa.flower.messages import (
     Request,
     answer_from_records,
+    encoded_bytes,
     info_from_records,
     refusal_in,
     request_to_records,
@@ -68,6 +69,7 @@ class GridFederation:
         poll: float = POLL,
     ) -> None:
         self.known = known
+        self._up = self._down = 0  # bytes of messages
         self._grid, self._federation, self._run, self._note, self._poll = grid, federation, run, note, poll
         self._deploy, self._task = federation.deploy, federation.task
         self._here: dict[int, int] = {}  # client → node, of those online
@@ -188,10 +190,18 @@ class GridFederation:
             self._note(Fault(t, client, "no answer before the deadline" if client in late else "it is not here"))
 
     # -- messages ------------------------------------------------------------------------------------------------
+    def take_bytes(self) -> dict[str, int]:
+        """Of all messages since this was last asked: hellos, refusals and what is asked again count too."""
+        taken = {"message_bytes_up": self._up, "message_bytes_down": self._down}
+        self._up = self._down = 0
+        return taken
+
     def _push(self, request: Request, node: int, kind: str, ttl: float) -> str | None:
         """The id that a reply will name; None if the node went away in this moment."""
         message = Message(request_to_records(request), node, kind, ttl=ttl, group_id=str(request.t))
-        return next(iter(self._grid.push_messages([message])), None) or None
+        pushed = next(iter(self._grid.push_messages([message])), None) or None
+        self._down += encoded_bytes(message) if pushed else 0
+        return pushed
 
     def _pull(self, waiting: Iterable[str]) -> dict[str, RecordDict | str]:
         """By the message they reply to: contents, or what happened instead. One by one: one may be unreadable."""
@@ -209,11 +219,13 @@ class GridFederation:
     def _pull_one(self, message: str) -> list[Message | None]:
         """None is a reply that cannot be read."""
         try:
-            return list(self._grid.pull_messages([message]))
+            replies = list(self._grid.pull_messages([message]))
+            self._up += sum(map(encoded_bytes, replies))
         except (OSError, httpx.HTTPError):
             raise
         except Exception:  # Flower makes objects of bytes that a site has sent, and they may be anything
             return [None]
+        return [*replies]
 
 
 def _line(text: str) -> str:

@@ -7,9 +7,9 @@ looks at a message can read. What came over the wire is checked before anything 
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.payload import Tensors, all_finite, pack, unpack
@@ -144,6 +144,12 @@ def check_numbers(payload: Tensors, norm_bound: float) -> None:
     norm = math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))
     if norm > norm_bound:
         raise AnswerError(f"the norm of its upload is {norm:.3g}, more than deploy.norm_bound = {norm_bound:g}")
+
+
+def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:
+    """Of a message as Flower sends it, object by object; without HTTP and TLS."""
+    children = (part.children or {}).values()
+    return len(part.deflate()) + sum(encoded_bytes(cast(RecordDict | ConfigRecord, child)) for child in children)
 
 
 def refusal_to_records(why: Refusal) -> RecordDict:

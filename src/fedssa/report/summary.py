@@ -23,6 +23,13 @@ class ClientAccuracy(NamedTuple):
     accuracy: float
 
 
+class Messages(NamedTuple):
+    """Bytes of all messages between sites and server: payloads, what describes them, hellos."""
+
+    up: int
+    down: int
+
+
 class PairedDifference(NamedTuple):
     """Mean of a − b over the clients of both runs; the standard error needs two of them."""
 
@@ -42,6 +49,7 @@ class RunSummary:
     best_round: BestRound | None
     traffic: Traffic
     seconds_per_round: float | None  # the median
+    messages: Messages | None  # across sites
     header_norm: float | None  # mean over the last round's participants
     target_round: int | None  # the first of three in a row at or above the target
     events: dict[str, int]  # what the method counted
@@ -120,7 +128,7 @@ def summarise(run_dir: RunDir) -> RunSummary:
     records = run_dir.records()
     trained = [record for record in records if record.t >= 0]
     norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
-    target = run_dir.settings["run"].get("target")
+    timings, target = run_dir.timings(), run_dir.settings["run"].get("target")
     return RunSummary(
         run_dir=run_dir,
         outcome=outcome_in_words(run_dir.outcome()),
@@ -130,7 +138,8 @@ def summarise(run_dir: RunDir) -> RunSummary:
         accuracies={client: scores.headline for client, scores in sorted(latest_scores(records).items())},
         best_round=best_by_validation(records),
         traffic=traffic(client for record in trained for client in record.clients),
-        seconds_per_round=_median([timing["seconds"] for timing in run_dir.timings() if timing["t"] >= 0]),
+        seconds_per_round=_median([timing["seconds"] for timing in timings if timing["t"] >= 0]),
+        messages=_messages(timings),
         header_norm=norms[-1] if norms else None,
         target_round=None if target is None else rounds_to_target(records, target),
         events=records[-1].events if records else {},
@@ -140,6 +149,12 @@ def summarise(run_dir: RunDir) -> RunSummary:
         shaking=tuple(record.shaking for record in trained),
         participations=_participations(records),
     )
+
+
+def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
+    counted = [timing for timing in timings if "message_bytes_up" in timing]
+    up, down = (sum(int(timing[f"message_bytes_{way}"]) for timing in counted) for way in ("up", "down"))
+    return Messages(up, down) if counted else None
 
 
 def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:

@@ -70,6 +70,9 @@ def run_table(summary: RunSummary) -> Table:
         "header norm": _number(summary.header_norm, ".3f"),
         "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
     }
+    if summary.messages:
+        up, down = summary.messages
+        facts["bytes of messages"] = f"{up + down:,} (up {up:,}, down {down:,}), as Flower encodes them"
     if summary.target is not None:
         facts["target"] = f"{_percent(summary.target)} %, {_target(summary)}"
     facts |= {name: str(count) for name, count in summary.events.items()}
