@@ -2,11 +2,12 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, latest_scores, rounds_to_target
+from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, latest_scores, rounds_to_target
 from fedssa.report.costs import Cost, Traffic, cost_of_round, traffic
 
 
@@ -158,11 +159,8 @@ def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
 
 
 def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for record in records:
-        for client in record.clients:
-            counts[client.id] = counts.get(client.id, 0) + (record.t >= 0)
-    return counts
+    heard = dict.fromkeys((client.id for record in records for client in record.clients), 0)
+    return heard | Counter(client.id for record in records if record.t >= 0 for client in record.clients)
 
 
 def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
@@ -191,12 +189,12 @@ def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], .
 def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
     """The first round with the highest mean of the latest validation accuracies of the clients heard."""
     best: BestRound | None = None
-    latest: dict[int, Scores] = {}
+    latest: dict[int, float] = {}
     for record in records:
-        latest |= {client.id: client.scores for client in record.clients}
-        val = _mean(next(iter(scores.val.values())) for scores in latest.values() if scores.val)
-        if record.t < 0 or val is None or record.headline is None:
+        latest |= {c.id: next(iter(c.scores.val.values())) for c in record.clients if c.scores.val}
+        if record.t < 0 or not latest or record.headline is None:
             continue
+        val = math.fsum(latest.values()) / len(latest)
         if best is None or val > best.val:
             best = BestRound(record.t, val, record.headline)
     return best
