@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedssa.report.charts.frame import BOTTOM, HEIGHT, TOP, WIDTH, frame
+from fedssa.report.charts.frame import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, frame
 from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Figure, Item, Line, Mark, Words, text_width
 from fedssa.report.comparison import MethodRow
@@ -39,7 +39,7 @@ def trade_off(group: Group, looks: Mapping[str, Look]) -> Figure | None:
         marks.append(Mark(x, y, "circle", look.ink, size, hollow, opacity=0.8, told=told, series=look.series))
         taken.append((x - size / 2, y - size / 2, x + size / 2, y + size / 2))
     for (row, _), box in zip(shown, list(taken), strict=True):
-        words.append(_label(row.method, box, taken, looks[row.method].series))
+        words += _label(row.method, box, taken, looks[row.method].series)
     reading = (
         "Top left is best: accurate and cheap to send; a mark’s area is its FLOPs until the target, a hollow one did "
         "not reach the target and shows all rounds."
@@ -56,24 +56,26 @@ def _spent(group: Group, row: MethodRow) -> Cost | None:
     return Cost(rounds, rounds * row.per_round.numbers, rounds * row.per_round.flops)
 
 
-def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
-    """At the first side of the mark that is free; at the right if none is."""
+def _label(text: str, box: Box, taken: list[Box], series: int) -> list[Words]:
+    """At the first side of the mark that is free; none if none is, and the legend has to do."""
     width, (left, top, right, bottom) = text_width(text, 14), box
     middle, x = (top + bottom) / 2, (left + right) / 2
-    beside = [(side, y) for y in (middle, top - 4, bottom + 4, top - 18, bottom + 18) for side in ("start", "end")]
+    heights = (middle, *(y for away in (4, 18, 24) for y in (top - away, bottom + away)))
+    beside = [(side, y) for y in heights for side in ("start", "end")]
     places = [(right + 4 if side == "start" else left - 4, y + 4.5, side) for side, y in beside]
     places[2:2] = [(x, top - 5, "middle"), (x, bottom + 14, "middle")]
     shift = {"start": 0.0, "end": width, "middle": width / 2}
-    areas = [(at - shift[side], y - 12, at - shift[side] + width, y + 3) for at, y, side in places]
-    free = [i for i, area in enumerate(areas) if _inside(area) and not _hits(area, taken)]
-    chosen = free[0] if free else 0
+    areas = [(at - shift[side], y - 11, at - shift[side] + width, y + 1) for at, y, side in places]
+    chosen = next((i for i, area in enumerate(areas) if _inside(area) and not _hits(area, taken)), None)
+    if chosen is None:
+        return []
     taken.append(areas[chosen])
     at_x, at_y, anchor = places[chosen]
-    return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
+    return [Words(at_x, at_y, text, "ink", anchor, 14, series=series)]
 
 
 def _inside(area: Box) -> bool:
-    return area[0] > 0 and area[2] < WIDTH and area[1] > TOP - 8 and area[3] < HEIGHT - BOTTOM + 6
+    return area[0] > LEFT and area[2] < WIDTH and area[1] > TOP - 13 and area[3] < HEIGHT - BOTTOM + 6
 
 
 def _hits(area: Box, taken: Sequence[Box]) -> bool:

@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedssa.report.charts.scene import Item, Line, Words
+from fedssa.report.charts.scene import Item, Line, Words, text_width
 
 WIDTH, HEIGHT = 520.0, 340.0
-TOP, BOTTOM, RIGHT = 32.0, 52.0, 16.0
+TOP, BOTTOM, LEFT, RIGHT = 32.0, 52.0, 48.0, 16.0
 TICK_SIZE = 14.0
+ZERO, FIRST_POWER = 0.04, 0.14  # where on a logarithmic scale, which has room for a large mark left of zero
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Scale:
         if not self.log:
             return (value - self.low) / (self.high - self.low)
         low, high = math.log10(self.low), math.log10(self.high)
-        return 0.0 if value <= 0 else 0.1 + 0.9 * (math.log10(value) - low) / (high - low)
+        return ZERO if value <= 0 else FIRST_POWER + (1 - FIRST_POWER) * (math.log10(value) - low) / (high - low)
 
     @property
     def ticks(self) -> list[float]:
@@ -54,7 +55,7 @@ def frame(
     y_label: str,
     log_x: bool = False,
     height: float = HEIGHT,
-    left: float = 48.0,
+    left: float = LEFT,
     right: float = RIGHT,
     y_names: Sequence[str] | None = None,
     whole_x: bool = False,
@@ -76,7 +77,9 @@ def frame(
     for value in x.ticks:
         if y_names is not None:
             items.append(Line(((x(value), TOP), (x(value), bottom)), "grid", 1.0))
-        items.append(Words(x(value), bottom + 20, _short(value) if log_x else _tick(value), size=TICK_SIZE))
+        name = _short(value) if log_x else _tick(value)
+        furthest = WIDTH - 2 - text_width(name, TICK_SIZE) / 2  # or it would be cut off
+        items.append(Words(min(x(value), furthest), bottom + 20, name, size=TICK_SIZE))
     items.append(Words(edge, height - 8, x_label, anchor="end", size=TICK_SIZE))
     if y_label:
         items.append(Words(6, 16, y_label, anchor="start", size=TICK_SIZE))
