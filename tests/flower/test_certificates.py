@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedssa.errors import SettingsError
-from fedssa.flower.certificates import check_public_key, make_node_key, write_certificates
+from fedssa.flower.certificates import check_public_key, make_node_key, renew_server, write_certificates
 
 
 def test_a_client_that_trusts_the_authority_trusts_the_server_and_no_other(tmp_path: Path) -> None:
@@ -25,6 +25,33 @@ def test_a_client_that_trusts_the_authority_trusts_the_server_and_no_other(tmp_p
     other.mkdir()
     write_certificates(other, "hub.example.org")
     assert "CERTIFICATE_VERIFY_FAILED" in handshake(tmp_path, other / "ca.pem", "hub.example.org")
+
+
+def test_a_renewed_server_is_trusted_by_those_who_trusted_the_old_one(tmp_path: Path) -> None:
+    write_certificates(tmp_path, "hub.example.org")
+    ca, old = (tmp_path / "ca.pem").read_bytes(), (tmp_path / "server.pem").read_bytes()
+    until = renew_server(tmp_path, "hub.example.org")
+    assert (tmp_path / "ca.pem").read_bytes() == ca
+    assert (tmp_path / "server.pem").read_bytes() != old
+    assert until - datetime.now(UTC) > timedelta(days=800)
+    assert handshake(tmp_path, tmp_path / "ca.pem", "hub.example.org") == "accepted"
+    assert stat.S_IMODE((tmp_path / "server.key").stat().st_mode) == 0o600
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["ca.key", "ca.pem", "server.key", "server.pem"]
+
+
+def test_without_the_authoritys_own_key_nothing_is_renewed(tmp_path: Path) -> None:
+    write_certificates(tmp_path, "hub.example.org")
+    server = (tmp_path / "server.pem").read_bytes()
+    key = (tmp_path / "ca.key").rename(tmp_path / "kept")
+    with pytest.raises(SettingsError, match=r"ca\.pem and ca\.key are needed"):
+        renew_server(tmp_path, "hub.example.org")
+    (tmp_path / "other").mkdir()
+    write_certificates(tmp_path / "other", "hub.example.org")
+    (tmp_path / "other/ca.key").rename(tmp_path / "ca.key")
+    with pytest.raises(SettingsError, match=r"not the key of ca\.pem"):
+        renew_server(tmp_path, "hub.example.org")
+    assert (tmp_path / "server.pem").read_bytes() == server
+    assert key.exists()
 
 
 def handshake(folder: Path, root: Path, name: str) -> str:

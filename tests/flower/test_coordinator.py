@@ -12,7 +12,7 @@ import pytest
 
 from fedssa import cli
 from fedssa.errors import FedSSAError, RunDirError, SettingsError
-from fedssa.flower.coordinator import Address, init, invite, register
+from fedssa.flower.coordinator import Address, init, invite, register, renew, unregister
 from fedssa.flower.federation_file import read_federation
 from fedssa.flower.node import is_loopback
 from tests.tiny import tree
@@ -125,6 +125,14 @@ def test_strangers_are_not_registered(hq: Path, tmp_path: Path) -> None:
         register(hq, "north", tmp_path / "key.pub")
     with pytest.raises(SettingsError, match="no coordinator's directory"):
         register(tmp_path, "north", tmp_path / "key.pub")
+    with pytest.raises(SettingsError, match="no key of it is registered"):
+        unregister(hq, "north")
+
+
+def test_what_has_no_certificate_is_not_renewed(tmp_path: Path) -> None:
+    init(tmp_path / "hq", Address("127.0.0.1", 1, 1, insecure=True), ["north"])
+    with pytest.raises(SettingsError, match="nothing to renew"):
+        renew(tmp_path / "hq")
 
 
 Fedssa = Callable[..., int]
@@ -147,6 +155,8 @@ def fedssa(monkeypatch: pytest.MonkeyPatch) -> Fedssa:
         "federation init hq --host x --clients a",
         "federation invite a",
         "federation register a key.pub",
+        "federation unregister a",
+        "federation renew",
         "federation run hq",
         "site keygen .",
         "site check site.py",
@@ -170,6 +180,8 @@ def test_the_commands(fedssa: Fedssa, tmp_path: Path, capsys: pytest.CaptureFixt
     assert fedssa("federation", "invite", "south", "--directory", hq) == 0
     assert fedssa("site", "keygen", f"{hq}/sites/south") == 0
     assert (tmp_path / "hq/sites/south/key.pub").read_text().startswith("ecdsa-sha2-nistp384 ")
+    assert fedssa("federation", "renew", "--directory", hq) == 0
+    assert "the server's certificate is good until 20" in capsys.readouterr().out
     assert fedssa("federation", "init", hq, *options) == 2
     assert fedssa("federation", "init", f"{hq}2", *options, "--insecure") == 2
     errors = capsys.readouterr().err.splitlines()

@@ -16,7 +16,7 @@ import pytest
 
 from fedssa.errors import SettingsError
 from fedssa.flower.certificates import make_node_key
-from fedssa.flower.coordinator import Address, init, invite, register
+from fedssa.flower.coordinator import Address, init, invite, register, unregister
 from fedssa.flower.submit import CONNECTION, flwr
 from fedssa.record import RunDir
 from fedssa.report.summary import summarise
@@ -108,7 +108,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield Deployment(folder / "hq", address, started)
 
 
-def test_a_site_with_a_registered_key_joins_through_the_proxy(deployment: Deployment) -> None:
+def test_a_site_joins_through_the_proxy_as_long_as_its_key_is_registered(deployment: Deployment) -> None:
     folder = invite(deployment.directory, "north")
     register(deployment.directory, "north", make_node_key(folder, "north"))
     assert [node["status"] for node in deployment.nodes()] == ["registered"]
@@ -116,6 +116,12 @@ def test_a_site_with_a_registered_key_joins_through_the_proxy(deployment: Deploy
     deployment.programs.wait_for(lambda: deployment.nodes()[0]["status"] == "online", "north")
     assert {"activate-node", "pull-messages"} <= {path for path, _ in deployment.requests()}
     deployment.programs.stop("north")
+    unregister(deployment.directory, "north")
+    deployment.joins("north")
+    assert deployment.programs.running["north"].wait(timeout=120) != 0
+    deployment.programs.stop("north")
+    with pytest.raises(SettingsError, match="no key of it is registered"):
+        unregister(deployment.directory, "north")
 
 
 def test_a_key_that_was_not_registered_is_refused(deployment: Deployment) -> None:
@@ -123,7 +129,7 @@ def test_a_key_that_was_not_registered_is_refused(deployment: Deployment) -> Non
     deployment.joins("south")
     process = deployment.programs.running["south"]
     assert process.wait(timeout=120) != 0
-    assert len(deployment.nodes()) <= 1  # south is none of them
+    assert all(node["status"] == "unregistered" for node in deployment.nodes())
     deployment.programs.stop("south")
 
 
@@ -213,4 +219,4 @@ def test_a_superlink_that_is_not_there_is_told(tmp_path: Path) -> None:
     public = make_node_key(invite(tmp_path / "hq", "north"), "north")
     with pytest.raises(SettingsError, match="is the SuperLink running"):
         register(tmp_path / "hq", "north", public)
-    assert not (tmp_path / "hq/sites/north.pub").exists()
+    assert not (tmp_path / "hq/sites/north.json").exists()

@@ -1,4 +1,4 @@
-"""federation init, invite, register; site keygen."""
+"""federation init, invite, register, unregister, renew; site keygen."""
 
 from pathlib import Path
 from typing import Annotated
@@ -75,6 +75,26 @@ def register_command(
 
     register(directory, name, public_key)
     _say(f"registered: {name} may join")
+
+
+@federation_app.command(name="unregister")
+def unregister_command(name: Name, directory: Directory = Path()) -> None:
+    """Keep a site out: the SuperLink no longer takes its key. It may be registered again with another one."""
+    need_flower()
+    from fedssa.flower.coordinator import unregister
+
+    unregister(directory, name)
+    _say(f"unregistered: the key of {name} is refused from now on")
+
+
+@federation_app.command(name="renew")
+def renew_command(directory: Directory = Path()) -> None:
+    """Make another certificate for the server, with the same authority: sites need nothing new."""
+    need_flower()
+    from fedssa.flower.coordinator import renew
+
+    until = renew(directory)
+    _say(f"the server's certificate is good until {until:%Y-%m-%d}; restart the SuperLink and the proxy")
 
 
 @site_app.command(name="keygen")

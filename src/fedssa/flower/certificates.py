@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
     load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -26,15 +27,37 @@ ALSO_FOR = ("localhost", "127.0.0.1", "::1")
 
 def write_certificates(folder: Path, host: str) -> tuple[datetime, datetime]:
     """ca.pem, ca.key, server.pem, server.key; until when the authority and the server's certificate are good."""
-    ca_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedSSA federation at {host}"[:64])])
-    ca = _authority(name, ca_key)
-    server = _server(name, ca_key, ca, server_key, [host, *(other for other in ALSO_FOR if other != host)])
-    for file, content in (("ca.pem", ca), ("server.pem", server)):
-        (folder / file).write_bytes(content.public_bytes(Encoding.PEM))
-    for file, key in (("ca.key", ca_key), ("server.key", server_key)):
-        write_secret(folder / file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return ca.not_valid_after_utc, server.not_valid_after_utc
+    ca_key = ec.generate_private_key(ec.SECP384R1())
+    ca = _authority(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedSSA federation at {host}"[:64])]), ca_key)
+    (folder / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
+    write_secret(folder / "ca.key", ca_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return ca.not_valid_after_utc, renew_server(folder, host)
+
+
+def renew_server(folder: Path, host: str) -> datetime:
+    """Another server.key and server.pem, of the same authority: sites need nothing new. Until when it is good."""
+    try:
+        ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        ca_key = load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{folder}: ca.pem and ca.key are needed to sign ({error}); bring them back") from error
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca_key.public_key() != ca.public_key():
+        raise SettingsError(f"{folder}: ca.key is not the key of ca.pem; bring back the right one")
+    key = ec.generate_private_key(ec.SECP384R1())
+    server = _server(ca, ca_key, key, [host, *(other for other in ALSO_FOR if other != host)])
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    fresh = {name: folder / f".{name}.{os.getpid()}" for name in ("server.key", "server.pem")}
+    try:
+        write_secret(fresh["server.key"], private)
+        fresh["server.pem"].write_bytes(server.public_bytes(Encoding.PEM))
+        for name, path in fresh.items():
+            path.replace(folder / name)
+    except OSError as error:
+        raise SettingsError(f"{folder}: cannot be written ({error.strerror})") from error
+    finally:
+        for path in fresh.values():
+            path.unlink(missing_ok=True)
+    return server.not_valid_after_utc
 
 
 def _authority(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
@@ -49,16 +72,12 @@ def _authority(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certifi
 
 
 def _server(
-    issuer: x509.Name,
-    ca_key: ec.EllipticCurvePrivateKey,
-    ca: x509.Certificate,
-    key: ec.EllipticCurvePrivateKey,
-    hosts: Sequence[str],
+    ca: x509.Certificate, ca_key: ec.EllipticCurvePrivateKey, key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]
 ) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     authority = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return (
-        _builder(name, issuer, key.public_key(), SERVER_DAYS)
+        _builder(name, ca.subject, key.public_key(), SERVER_DAYS)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)

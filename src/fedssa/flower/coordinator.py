@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.errors import RunDirError, SettingsError
-from fedssa.flower.certificates import check_public_key, write_certificates, write_secret
+from fedssa.flower.certificates import check_public_key, renew_server, write_certificates, write_secret
 from fedssa.flower.federation_file import FILE_NAME, Deploy, read_federation
 from fedssa.flower.node import is_loopback
 from fedssa.flower.submit import CONNECTION, flwr
@@ -175,11 +176,36 @@ def register(directory: Path, name: str, public_key: Path) -> None:
     directory = _plain_path(directory)
     Address.read(directory)
     read_federation(directory).client_id(name)
-    content, registered = check_public_key(public_key), directory / "sites" / f"{name}.pub"
+    key, registered = check_public_key(public_key), _registered(directory, name)
     if registered.exists():
-        raise RunDirError(f"{registered}: {name} has a key already; unregister it first (flwr supernode unregister)")
-    flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
-    registered.write_bytes(content)
+        raise RunDirError(f"{name} has a key already; to give it another: fedssa federation unregister {name}")
+    said = flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
+    registered.write_text(json.dumps({"node": int(said["node-id"]), "key": key.decode()}, indent=2) + "\n")
+
+
+def unregister(directory: Path, name: str) -> None:
+    """From now on the SuperLink refuses the key of this site."""
+    directory = _plain_path(directory)
+    Address.read(directory)
+    registered = _registered(directory, name)
+    try:
+        node = int(json.loads(registered.read_text())["node"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{name}: no key of it is registered ({registered} cannot be read)") from error
+    flwr(directory, "supernode", "unregister", str(node), CONNECTION)
+    registered.unlink()
+
+
+def renew(directory: Path) -> datetime:
+    """A new certificate for the server; until when it is good."""
+    address = Address.read(directory)
+    if address.insecure:
+        raise SettingsError(f"{directory}: is without TLS (--insecure), so there is nothing to renew")
+    return renew_server(directory / "certificates", address.host)
+
+
+def _registered(directory: Path, name: str) -> Path:
+    return directory / "sites" / f"{name}.json"
 
 
 def _write(path: Path, page: str, words: dict[str, Any]) -> None:
