@@ -54,9 +54,10 @@ def test_every_make_target_in_the_docs_exists() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page, one after another, in a folder that has the recipes."""
+    """All blocks of a page, one after another, in a folder that has the recipes and the docs."""
     code = "\n".join(blocks(page, "python"))
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for folder in ("recipes", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,0 +1,64 @@
+"""docs/results is true: its records are runs that the commands beside them repeat, its tables are those records."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedssa.config import parse_settings
+from fedssa.paper import every_run
+from fedssa.record import RunDir
+from fedssa.report.accuracy import accuracy_table
+from fedssa.report.charts.looks import looks
+from fedssa.report.gather import Found, gather
+from fedssa.report.groups import group_runs, slug
+from fedssa.report.tables import to_csv
+from tests.test_docs import blocks
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs/results"
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Found, ...]:
+    gathered = gather([RESULTS / "records"])
+    assert gathered.damaged == ()
+    return gathered.runs
+
+
+def test_every_record_is_of_a_whole_run_that_a_command_repeats(runs: tuple[Found, ...]) -> None:
+    planned = {run.path: run for seed in range(3) for _, run in every_run(seed)}
+    for found in runs:
+        run_dir = RunDir.open(found.path)
+        run = planned[str(found.path.relative_to(RESULTS / "records"))]
+        assert run_dir.settings == parse_settings(run.table()).table
+        assert found.summary.outcome == "finished"
+        assert found.summary.rounds_done == found.summary.rounds_total
+
+
+def test_the_tables_are_what_the_records_say(runs: tuple[Found, ...]) -> None:
+    groups = group_runs(runs)
+    seen = looks(label for group in groups for label in group.labels.values())
+    tables = RESULTS / "report/tables"
+    for number, group in enumerate(groups):
+        table = accuracy_table(group, seen, slug(number, group))
+        assert to_csv(table) == (tables / f"{table.name}.csv").read_text()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", RESULTS / "README.md"], ids=["README", "results"])
+def test_the_pages_say_what_the_tables_say(page: Path) -> None:
+    """Every row that begins with a method's name, with an accuracy ± over seeds, is a row of the report's."""
+    row = re.compile(r"^\| (?P<method>[a-z-]+) \| (?P<accuracy>[\d.]+ ± [\d.]+) \|", re.MULTILINE)
+    ours, theirs = (set(row.findall(p.read_text())) for p in (page, RESULTS / "report/tables.md"))
+    assert ours
+    assert ours <= theirs
+
+
+def test_the_code_on_the_page_prints_the_tables_of_the_page() -> None:
+    page = RESULTS / "README.md"
+    code = "\n".join(blocks(page, "python"))
+    printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert len(printed.splitlines()) > 10
+    assert set(printed.splitlines()) <= set(page.read_text().splitlines())
