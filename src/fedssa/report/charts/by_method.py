@@ -39,7 +39,7 @@ def trade_off(group: Group, looks: Mapping[str, Look]) -> Figure | None:
         marks.append(Mark(x, y, "circle", look.ink, size, hollow, opacity=0.8, told=told, series=look.series))
         taken.append((x - size / 2, y - size / 2, x + size / 2, y + size / 2))
     for (row, _), box in zip(shown, list(taken), strict=True):
-        words += _label(row.method, box, taken, looks[row.method].series)
+        words.append(_label(row.method, box, taken, looks[row.method].series))
     reading = (
         "Top left is best: accurate and cheap to send; a mark’s area is its FLOPs until the target, a hollow one did "
         "not reach the target and shows all rounds."
@@ -56,8 +56,8 @@ def _spent(group: Group, row: MethodRow) -> Cost | None:
     return Cost(rounds, rounds * row.per_round.numbers, rounds * row.per_round.flops)
 
 
-def _label(text: str, box: Box, taken: list[Box], series: int) -> list[Words]:
-    """At the first side of the mark that is free; none if none is, and the legend has to do."""
+def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
+    """At the first side of the mark that is free, or at the one that covers least of the others."""
     width, (left, top, right, bottom) = text_width(text, 14), box
     middle, x = (top + bottom) / 2, (left + right) / 2
     heights = (middle, *(y for away in (4, 18, 24) for y in (top - away, bottom + away)))
@@ -66,21 +66,21 @@ def _label(text: str, box: Box, taken: list[Box], series: int) -> list[Words]:
     places[2:2] = [(x, top - 5, "middle"), (x, bottom + 14, "middle")]
     shift = {"start": 0.0, "end": width, "middle": width / 2}
     areas = [(at - shift[side], y - 11, at - shift[side] + width, y + 1) for at, y, side in places]
-    chosen = next((i for i, area in enumerate(areas) if _inside(area) and not _hits(area, taken)), None)
-    if chosen is None:
-        return []
+    chosen = min(range(len(areas)), key=lambda i: (not _inside(areas[i]), _covered(areas[i], taken)))
     taken.append(areas[chosen])
     at_x, at_y, anchor = places[chosen]
-    return [Words(at_x, at_y, text, "ink", anchor, 14, series=series)]
+    return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
 
 
 def _inside(area: Box) -> bool:
     return area[0] > LEFT and area[2] < WIDTH and area[1] > TOP - 13 and area[3] < HEIGHT - BOTTOM + 6
 
 
-def _hits(area: Box, taken: Sequence[Box]) -> bool:
-    return any(
-        area[0] < right and left < area[2] and area[1] < bottom and top < area[3] for left, top, right, bottom in taken
+def _covered(area: Box, taken: Sequence[Box]) -> float:
+    """In square pixels."""
+    return sum(
+        max(0.0, min(area[2], right) - max(area[0], left)) * max(0.0, min(area[3], bottom) - max(area[1], top))
+        for left, top, right, bottom in taken
     )
 
 
