@@ -127,7 +127,9 @@ def flat(settings: Settings) -> dict[str, Any]:
 
 def title(group: Group) -> str:
     partition, rounds = group.settings["partition"], group.settings["rounds"]
-    parts = [group.settings["data"].replace("cifar", "CIFAR-"), f"{partition['clients']:,} clients"]
+    archs = group.settings["models"]["archs"]
+    named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
+    parts = [group.settings["data"].replace("cifar", "CIFAR-"), f"{partition['clients']:,} clients with {named}"]
     if partition.get("name") == "classes" and "classes_per_client" in partition:
         parts.append(f"{partition['classes_per_client']} classes each")
     elif partition.get("name") == "dirichlet" and "gamma" in partition:
@@ -140,11 +142,8 @@ def title(group: Group) -> str:
 
 
 def subtitle(group: Group) -> str:
-    local, models = group.settings["local"], group.settings["models"]
-    archs = models["archs"]
-    named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
+    local = group.settings["local"]
     parts = [
-        f"models {named}",
         f"{group.settings['rounds']['total']} rounds",
         f"{local['epochs']} local epoch{'s' * (local['epochs'] != 1)}",
     ]
