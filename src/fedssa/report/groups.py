@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fedssa.report.comparison import MethodRow, compare_methods
@@ -32,7 +33,7 @@ class Group:
     rows: tuple[MethodRow, ...] = field(repr=False)
     repeated: tuple[tuple[str, str], ...]  # runs left out, since they are another one again
 
-    @property
+    @cached_property
     def by_label(self) -> dict[str, list[Found]]:
         found: dict[str, list[Found]] = {}
         for run in self.runs:
@@ -43,7 +44,7 @@ class Group:
     def seeds(self) -> list[int]:
         return sorted({run.summary.seed for run in self.runs})
 
-    @property
+    @cached_property
     def reference_runs(self) -> dict[int, RunSummary]:
         return {run.summary.seed: run.summary for run in self.by_label.get(REFERENCE, [])}
 

@@ -40,8 +40,18 @@ def png(figure: Figure) -> bytes:
             place = (SCALE * item.x, SCALE * item.y)
             brush.text(place, item.text, fill=INKS[item.ink][0], font=font, anchor=ANCHORS[item.anchor])
     content = BytesIO()
-    image.save(content, format="png", compress_level=3)
+    _with_palette(image).save(content, format="png", compress_level=6)
     return content.getvalue()
+
+
+def _with_palette(image: Any) -> Any:
+    """A third as large, and written faster. Colours are those of neighbours in the palette, but paper is paper."""
+    from PIL import Image
+
+    few = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    paper, colours = few.getpixel((0, 0)), few.getpalette()
+    few.putpalette([*colours[: 3 * paper], *image.getpixel((0, 0)), *colours[3 * paper + 3 :]])
+    return few
 
 
 @cache
