@@ -22,18 +22,25 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fedssa.errors import RunDirError
 
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, TypeAdapter
+
 FORMAT = 1  # of run directories; a directory of another format is refused
+AS_WRITTEN: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # how a record is read
 
 
 @dataclass(frozen=True)
 class Scores:
     """Accuracies of one client's own model on its own data, by kind of inference (the first is the headline)."""
+
+    __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
     test: dict[str, float]
     num_test: int
@@ -48,6 +55,8 @@ class Scores:
 @dataclass(frozen=True)
 class ClientRecord:
     """One participant of one round; a start (t = -1) has scores only."""
+
+    __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
     id: int
     scores: Scores
@@ -65,6 +74,8 @@ class ClientRecord:
 
 @dataclass(frozen=True)
 class RoundRecord:
+    __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
+
     t: int  # -1 is the start, before any training
     accuracy: dict[str, float]  # mean over the clients heard so far, each with its latest model
     num_heard: int
@@ -86,12 +97,23 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
-        fields = dict(json.loads(line))
-        clients = fields.pop("clients")
-        for client in clients:
-            client["scores"] = Scores(**client["scores"])
-        absent = tuple(fields.pop("absent", ()))
-        return cls(clients=tuple(ClientRecord(**client) for client in clients), absent=absent, **fields)
+        """A ValueError says in one line why this is no record."""
+        from pydantic import ValidationError
+
+        try:
+            return _reader().validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+@cache
+def _reader() -> "TypeAdapter[RoundRecord]":
+    """Checks every type, and is faster than json and constructors; imported where it is used, as torch is."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RoundRecord)
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
@@ -185,7 +207,7 @@ class RunDir:
         """All whole lines; the last one may still be on its way when the run is going."""
         try:
             return [RoundRecord.from_json(line) for line in _whole_lines(self.rounds_file)]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
 
     def timings(self) -> list[dict[str, Any]]:

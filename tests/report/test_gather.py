@@ -57,7 +57,10 @@ def test_damaged_runs_are_told_with_their_reasons_and_the_others_go_on(tmp_path:
     reasons = {run.name: run.reason for run in gathered.damaged}
     assert sorted(reasons) == sorted(names)
     assert all(str(tmp_path) not in reason for reason in reasons.values())
+    assert all("\n" not in reason for reason in reasons.values())
     assert "between 0 and 1" in reasons["accuracy"]
+    assert "clients.0.params_up" in reasons["number"]
+    assert "clients.0.lost" in reasons["unknown"]
     assert "models" in reasons["archs"]
     assert "format 99" in reasons["format"]
     assert "method.name" in reasons["type"]

@@ -36,7 +36,7 @@ class WatchedRun:
                 content = file.read()
             content = content[: content.rfind(b"\n") + 1]
             new = [RoundRecord.from_json(line) for line in content.splitlines()]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise RunDirError(f"{self.run_dir.rounds_file}: cannot be read ({error})") from error
         self._offset += len(content)
         for record in new:
