@@ -31,7 +31,7 @@ def run_command(
     submitted = Submitted(directory, target, resume=resume)
     total = submitted.federation.settings.rounds.total
     try:
-        for record in submitted.records():
+        for record in submitted.records(tell=err.print):
             accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
             absent = "".join(f", without {submitted.federation.clients[k]}" for k in record.absent)
             err.print(f"round {record.t + 1} of {total}, {accuracy}{absent}")

@@ -23,7 +23,8 @@ from fedssa.core.rounds import run_rounds
 from fedssa.environment import describe, refuse_other
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.flower.federation_file import Federation
-from fedssa.flower.grid import POLL, Fault, Grid, GridFederation, Known
+from fedssa.flower.grid import POLL, Fault, GridFederation, Known
+from fedssa.flower.patience import Grid
 from fedssa.flower.state import write_durably
 from fedssa.lock import RunLock
 from fedssa.record import Outcome, RoundRecord, RunDir, Scores, fill_run_dir, writing

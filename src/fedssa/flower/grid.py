@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import httpx
 from flwr.app import Message, RecordDict
@@ -25,18 +24,12 @@ from fedssa.flower.messages import (
     refusal_in,
     request_to_records,
 )
+from fedssa.flower.patience import Grid, PatientGrid
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
 MAX_TRIES = 3  # of one request to one client in one round, if its node dies over it
-
-
-class Grid(Protocol):
-    """The part of Flower's Grid that is used."""
-
-    def get_node_ids(self) -> Iterable[int]: ...
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]: ...
+REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
 @dataclass(frozen=True)
@@ -70,11 +63,12 @@ class GridFederation:
     ) -> None:
         self.known = known
         self._up = self._down = 0  # bytes of messages
-        self._grid, self._federation, self._run, self._note, self._poll = grid, federation, run, note, poll
+        self._grid = PatientGrid(grid, poll)
+        self._federation, self._run, self._note, self._poll = federation, run, note, poll
         self._deploy, self._task = federation.deploy, federation.task
         self._here: dict[int, int] = {}  # client → node, of those online
         self._greeted: dict[str, int] = {}  # message → node, of hellos without an answer yet
-        self._strangers: dict[int, float] = {}  # nodes that are not let in → when to ask them again
+        self._ask_at: dict[int, float] = {}  # nodes that have not answered, or were not let in → when to ask them again
         self._disputed: set[int] = set()  # clients that two nodes say they are
         self._started = False
         self._t = -1
@@ -102,12 +96,12 @@ class GridFederation:
         """Say hello to every node that has not been asked, and hear those that answer."""
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._here = {client: node for client, node in self.known.nodes.items() if node in online}
-        self._strangers = {node: again for node, again in self._strangers.items() if node in online and again > now}
-        asked = {*self._here.values(), *self._greeted.values(), *self._strangers}
+        self._ask_at = {node: again for node, again in self._ask_at.items() if node in online and again > now}
         hello = Request(self._run, self._federation.agreement, evaluate_start=evaluate_start)
-        for node in sorted(online - asked):
+        for node in sorted(online.difference(self._here.values(), self._ask_at)):
             if message := self._push(hello, node, "query", self._deploy.join_deadline):
                 self._greeted[message] = node
+                self._ask_at[node] = now + REMIND * self._deploy.join_deadline
         for message, reply in self._pull(self._greeted).items():
             self._hear_hello(self._greeted.pop(message), reply, online)
         self._greeted = {message: node for message, node in self._greeted.items() if node in online}
@@ -117,7 +111,7 @@ class GridFederation:
             info = info_from_records(_content(reply), len(self._federation.clients), self._task)
             self._bind(info, node, online)
         except AnswerError as error:
-            self._strangers[node] = time.monotonic() + ASK_AGAIN
+            self._ask_at[node] = time.monotonic() + ASK_AGAIN
             self._note(Fault(self._t, None, f"node {node} is not let in: {error}"))
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
@@ -134,26 +128,37 @@ class GridFederation:
 
     # -- a round -----------------------------------------------------------------------------------------------
     def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
-        """Until everyone who is here has answered, and enough have; or until the deadline."""
+        """Until everyone who is here has answered, and enough have; or until the deadline.
+
+        To ask twice is safe: a site that has trained this round sends the answer it has.
+        """
         self._t = t
         need, deadline = math.ceil(self._deploy.quorum * len(downlinks)), time.monotonic() + self._deploy.deadline
         requests = {client: self._request(client, t, down) for client, down in downlinks.items()}
         to_ask, asked, tries = set(requests), dict[str, int](), dict.fromkeys(requests, 0)
-        answers: dict[int, Answer] = {}
+        answers, heard, reminded = dict[int, Answer](), set[int](), False
         while (left := deadline - time.monotonic()) > 0:
             self._welcome()
+            if not reminded and left < (1 - REMIND) * self._deploy.deadline:
+                reminded = True
+                to_ask.update(asked.values())
             for client in [k for k in sorted(to_ask) if k in self._here and tries[k] < MAX_TRIES]:
                 tries[client] += 1
                 if message := self._push(requests[client], self._here[client], "train", left):
                     asked[message] = client
                     to_ask.discard(client)
             for message, reply in self._pull(asked).items():
-                client = asked.pop(message)
+                client = asked[message]
                 if isinstance(reply, str):  # its node was lost, not its answer bad: it is asked again if it returns
+                    del asked[message]
                     to_ask.add(client)
                     self._note(Fault(t, client, reply))
-                elif answer := self._usable(requests[client], reply):
-                    answers[client] = answer
+                elif client not in heard:
+                    heard.add(client)
+                    if answer := self._usable(requests[client], reply):
+                        answers[client] = answer
+            to_ask -= heard
+            asked = {message: client for message, client in asked.items() if client not in heard}
             may_answer = asked or any(k in self._here and tries[k] < MAX_TRIES for k in to_ask)
             if not may_answer and (not to_ask or len(answers) >= need):
                 break
@@ -221,7 +226,7 @@ class GridFederation:
         try:
             replies = list(self._grid.pull_messages([message]))
             self._up += sum(map(encoded_bytes, replies))
-        except (OSError, httpx.HTTPError):
+        except (AnswerError, OSError, httpx.HTTPError):
             raise
         except Exception:  # Flower makes objects of bytes that a site has sent, and they may be anything
             return [None]

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.flower.federation_file import FILE_NAME, Federation, read_federation
 from fedssa.flower.node import QUIET
+from fedssa.flower.patience import PATIENCE
 from fedssa.record import RoundRecord, RunDir
 
 CONNECTION = "fedssa"  # of the SuperLink, in Flower's own configuration
@@ -30,14 +31,23 @@ class Submitted:
         said = flwr(self.directory, "run", str(self.directory / "app"), CONNECTION, "--run-config", _toml(config))
         self.flower_run = int(said["run-id"])
 
-    def records(self) -> Iterator[RoundRecord]:
-        """Each when it is on disk, until the run has ended; AnswerError if it failed."""
-        asked = time.monotonic()
+    def records(self, tell: Callable[[str], None]) -> Iterator[RoundRecord]:
+        """Each when it is on disk, until the run has ended; AnswerError if it failed. `tell` hears when the SuperLink
+        is away."""
+        asked = heard = time.monotonic()
         while True:
             yield from self._new_records()
             if time.monotonic() - asked > ASK_STATUS:
-                status, details = self.status()
-                asked = time.monotonic()
+                first, asked = heard >= asked, time.monotonic()
+                try:
+                    status, details = self.status()
+                except SettingsError:
+                    if asked - heard > PATIENCE:
+                        raise
+                    if first:
+                        tell("the SuperLink does not answer; the run can do without it for a while")
+                    continue
+                heard = time.monotonic()
                 if status.startswith("finished"):
                     yield from self._new_records()
                     if status != "finished:completed":
