@@ -82,7 +82,8 @@ def make_client(
     kernel: Kernel = "auto",
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
-    net = net or tiny_net(task, seed=client_id)
+    same = method is not None and method.needs_same_models
+    net = net or (task.shared_start(client_id + 1) if same else tiny_net(task, seed=client_id))
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
     return Client(client_id, net, data, task, method or Standalone(), local, seed, augmentations, kernel=kernel)
 

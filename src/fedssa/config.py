@@ -67,7 +67,9 @@ class Settings:
 
     @property
     def shared(self) -> tuple[str, ModelFactory]:
-        name = self.models.shared or self.models.archs[-1]
+        """The model that all know: the one they all have, where a method needs that."""
+        given = None if self.method.needs_same_models else self.models.shared
+        name = given or self.models.archs[-1]
         return name, _look_up("models.shared", name, MODELS)
 
     @property

@@ -13,6 +13,8 @@ from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.errors import SettingsError
 from fedssa.methods import FedAvg
+from fedssa.models import MODELS, build
+from fedssa.population import task_of
 from tests.conftest import bare_net, copies, info, make_client, same_bits
 from tests.tiny import tiny
 
@@ -55,12 +57,20 @@ def test_the_whole_model_goes_up_and_comes_down() -> None:
     assert num_params(down) == num_params(sent) == 6  # 2 · 2 weights, 2 biases
 
 
-def test_before_anybody_uploaded_nothing_comes_and_the_client_keeps_its_model() -> None:
+def test_all_begin_with_the_servers_model_whatever_models_shared_says() -> None:
+    settings = parse_settings(tiny(method={"name": "fedavg"}, models={"archs": ["mlp-2"], "shared": "mlp-3"}))
+    task = task_of(settings, num_classes=10, input_shape=(6,))
     method = FedAvg()
-    assert method.downlink(method.server_init(TASK, seed=0), info(0, 0), t=0) == {}
-    client = client_with([1.0, 2.0], train=[0], test=[0])
-    method.receive(client, {}, t=0)
-    assert client.net.header.bias.tolist() == [1, 2]
+    down = method.downlink(method.server_init(task, seed=3), info(0, 0), t=0)
+    nets = []
+    for start in (1, 2):
+        torch.manual_seed(start)
+        client = make_client(net=build("mlp-2", MODELS["mlp-2"], task), task=task, method=method)
+        assert not same_bits(module_state(client.net), down)
+        method.receive(client, copies(down), t=0)
+        nets.append(module_state(client.net))
+    assert same_bits(nets[0], down)
+    assert same_bits(nets[1], down)
 
 
 # -- two accuracies --------------------------------------------------------------------------------------------
@@ -74,12 +84,11 @@ def test_received_is_the_accuracy_of_the_averaged_model_before_training() -> Non
     assert answer.scores.val == {"head": 0.75, "received": 0.25}
 
 
-def test_received_in_the_first_round_is_the_start() -> None:
+def test_received_at_the_start_is_the_clients_own() -> None:
     client = client_with([0.0, 0.1], train=[0], test=[0, 0, 1, 0])
     start = client.hello(evaluate_start=True).start
     assert start is not None
     assert start.test == {"head": 0.25, "received": 0.25}
-    assert client.run_round({}, t=0).scores.test == {"head": 0.75, "received": 0.25}
 
 
 def test_received_follows_what_comes_round_after_round() -> None:

@@ -29,7 +29,7 @@ class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behavi
     """
 
     needs_shared_model: ClassVar[bool] = False  # then task.build_shared is there
-    needs_same_models: ClassVar[bool] = False  # then a federation of different architectures is refused
+    needs_same_models: ClassVar[bool] = False  # then it is that of all clients; different architectures are refused
     measures_prototypes: ClassVar[bool] = False  # then its uplink passes all training samples through the extractor
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 

@@ -3,11 +3,12 @@
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from
 Decentralized Data", AISTATS 2017.
 
-    server → k:  ω (once there is one); the client replaces its model
+    server → k:  ω, from the first round on; the client replaces its model
     client k:    trains it on its own data
     k → server:  ω_k
     server:      ω ← Σ n_k·ω_k / Σ n_k over this round's participants
 
+All begin with the same weights: averages of models that began apart are worth nothing.
 Two accuracies are reported: `head`, of the model after local training (as for every method here), and `received`, of
 the averaged model as the participant received it.
 """
@@ -36,6 +37,10 @@ class FedAvg(Method):
     needs_same_models: ClassVar[bool] = True
 
     @override
+    def server_init(self, task: Task, seed: int) -> Tensors:
+        return module_state(task.shared_start(seed))
+
+    @override
     def client_init(self, client: Client, task: Task, seed: int) -> None:
         client.memory |= {name: tensor.clone() for name, tensor in module_state(client.net).items()}
 
@@ -46,8 +51,7 @@ class FedAvg(Method):
     @override
     @torch.no_grad()
     def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if down:
-            copy_in(down, module_state(client.net))
+        copy_in(down, module_state(client.net))
         copy_in(module_state(client.net), client.memory)
 
     @override
