@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,14 @@ class Deployment:
             call = f"    return site_of(Path(__file__).parent, {resolved!r}, {client})\n"
             (self.site(client) / "site.py").write_text(code + call)
 
+    @property
+    def order_to_die(self) -> Path:
+        return self.directory / "die"
+
     def start_superlink(self) -> None:
-        self.programs.start("superlink", str(self.directory / "superlink.sh"), **ENV)
+        path = f"{ROOT}{os.pathsep}{Path(__file__).parent / 'dying'}"
+        env = {**ENV, "PYTHONPATH": path, "DIE": str(self.order_to_die)}
+        self.programs.start("superlink", str(self.directory / "superlink.sh"), **env)
         port = Address.read(self.directory).superlink_port
         self.programs.wait_for(lambda: listens(port), "superlink")
 
@@ -78,7 +85,8 @@ class Deployment:
     def kill(self, name: str) -> None:
         """kill -9, with all of its children."""
         process = self.programs.running.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def run(self, out: Path, *options: str) -> "subprocess.Popen[str]":
@@ -211,17 +219,21 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
 
 
 def test_a_run_outlives_its_superlink(deployed: Deployment, tmp_path: Path) -> None:
+    """Which dies when it has stored a part of a message and has not said so: the part is sent, and refused, again."""
     table = recipe(2)
     deployed.agree_on(table)
     out = tmp_path / "deployed"
     running = deployed.run(out)
     wait_until(lambda: rounds_done(out) >= 0)  # all have joined, round 0 has begun
-    deployed.kill("superlink")
+    deployed.order_to_die.write_text("/v1/runtime/push-object 0")
+    wait_until(lambda: deployed.programs.running["superlink"].poll() is not None)
+    deployed.kill("superlink")  # what it may have left
     deployed.start_superlink()
     said = ended(running)
     assert "finished, 2 of 2 rounds" in said
     simulated = fedssa.run(table, out=tmp_path / "simulated")
     assert RunDir.open(out).records() == without_flops(simulated.records)
+    assert not deployed.order_to_die.exists()
 
 
 def test_a_killed_node_costs_its_round_and_a_killed_server_nothing(deployed: Deployment, tmp_path: Path) -> None:
