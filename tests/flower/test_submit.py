@@ -52,6 +52,9 @@ def test_it_does_not_wait_for_ever(follow: Follow, monkeypatch: pytest.MonkeyPat
         follow(AWAY)
 
 
-def test_a_run_that_failed_is_an_error_with_its_reason(follow: Follow) -> None:
-    with pytest.raises(AnswerError, match="round 0: 1 of 3 clients"):
-        follow(status("finished:failed", "ServerApp failed with exception: round 0: 1 of 3 clients"))
+@pytest.mark.parametrize("reason", ["No heartbeat received from the task", "1 of 3 clients; then: --resume"])
+def test_a_run_that_failed_is_an_error_with_its_reason_and_what_to_do(follow: Follow, reason: str) -> None:
+    with pytest.raises(AnswerError) as caught:
+        follow(status("finished:failed", reason))
+    assert f"run: {reason}" in str(caught.value)
+    assert str(caught.value).count("--resume") == 1

@@ -16,7 +16,7 @@ from flwr.app import Message
 
 from fedssa.errors import AnswerError
 
-PATIENCE = 300.0  # seconds without a SuperLink until a run gives up
+PATIENCE = 120.0  # seconds without a SuperLink until a run gives up; one that is away for longer forgets the run
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
 T = TypeVar("T")

@@ -51,7 +51,8 @@ class Submitted:
                 if status.startswith("finished"):
                     yield from self._new_records()
                     if status != "finished:completed":
-                        raise AnswerError(f"{self.out}: {details or status}")
+                        hint = "" if "--resume" in details else "; continue it with --resume"
+                        raise AnswerError(f"{self.out}: {details or status}{hint}")
                     return
             time.sleep(0.5)
 
