@@ -8,6 +8,7 @@ from fedssa.config import parse_settings
 from fedssa.core.client import Client, ClientInfo, module_state
 from fedssa.core.method import Upload
 from fedssa.core.payload import Tensors, num_params
+from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, Samples
@@ -63,9 +64,10 @@ def test_all_begin_with_the_servers_model_whatever_models_shared_says() -> None:
     method = FedAvg()
     down = method.downlink(method.server_init(task, seed=3), info(0, 0), t=0)
     nets = []
-    for start in (1, 2):
-        torch.manual_seed(start)
-        client = make_client(net=build("mlp-2", MODELS["mlp-2"], task), task=task, method=method)
+    for k in (0, 1):
+        with seeded(3, "start", client=k):
+            net = build("mlp-2", MODELS["mlp-2"], task)
+        client = make_client(k, net=net, task=task, method=method)
         assert not same_bits(module_state(client.net), down)
         method.receive(client, copies(down), t=0)
         nets.append(module_state(client.net))

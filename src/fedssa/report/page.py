@@ -61,7 +61,7 @@ def write(folders: Sequence[Path], out: Path) -> Gathered:
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Records are millions of objects and none of them is in a cycle: a sixth of a large report's time."""
+    """Records are millions of objects and none is in a cycle; over many long runs the search takes seconds."""
     searched = gc.isenabled()
     gc.disable()
     try:
