@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo test test-torch test-system system-packages check format bench clean
+.PHONY: help demo golden test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
 	@echo "make test         all tests that pip alone can run"
 	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
+	@echo "make golden       write the golden records of this machine again (a change of results)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
 	@echo "make clean        remove the environment, caches and runs"
@@ -56,7 +57,7 @@ test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
 # All that trains; what reads data, records and pages knows no kernel.
-TRAINING := $(addprefix tests/,accounting core kernels methods models simulate test_cli.py test_compare.py \
+TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate test_cli.py test_compare.py \
 	test_crash.py test_experiment.py test_population.py test_real_data.py test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
@@ -64,6 +65,9 @@ test-torch: $(VENV)/.dev
 
 test-system: $(VENV)/.system system-packages
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m system  # many of them wait more than they compute
+
+golden: $(VENV)/.dev
+	@$(BIN)/python -m tests.golden --write
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

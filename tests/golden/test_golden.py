@@ -1,0 +1,37 @@
+"""Three rounds of every method, preset and option give the golden file's bits; elsewhere its statistics."""
+
+import copy
+
+import pytest
+
+from tests.golden.records import cases, differences, machine, read, run_case
+
+GOLDEN = read()
+
+
+@pytest.mark.parametrize("label", cases())
+def test_the_golden_file_is_unchanged(label: str) -> None:
+    here = machine() in GOLDEN
+    golden = GOLDEN[machine() if here else min(GOLDEN)]
+    assert label in golden, "a new case: python -m tests.golden --write"
+    found = run_case(cases()[label])
+    assert differences(label, golden[label], found, same_machine=here) == []
+    if not here:
+        print(f"other processor, compare statistics: the golden file has no entry for {machine()}")
+
+
+def test_every_entry_has_every_case() -> None:
+    assert all(list(entry) == list(cases()) for entry in GOLDEN.values())
+
+
+@pytest.mark.parametrize("same_machine", [True, False])
+def test_a_difference_is_noticed(same_machine: bool) -> None:
+    then = next(iter(GOLDEN.values()))["fedssa"]
+    now = copy.deepcopy(then)
+    assert differences("fedssa", then, now, same_machine=same_machine) == []
+    client = next(iter(now[1]["clients"]))
+    now[1]["clients"][client]["loss"] += 0.1
+    now[2]["server"] = "0" * 16
+    found = differences("fedssa", then, now, same_machine=same_machine)
+    assert f"fedssa, round 0, client {client}: loss was" in found[0]
+    assert len(found) == (2 if same_machine else 1)
