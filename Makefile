@@ -57,8 +57,8 @@ test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
 # All that trains; what reads data, records and pages knows no kernel.
-TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate test_cli.py test_compare.py \
-	test_crash.py test_experiment.py test_population.py test_real_data.py test_runtimes_agree.py)
+TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate cli/test_cli.py studies/test_plan.py \
+	test_real_data.py test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system' $(TRAINING)

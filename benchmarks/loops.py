@@ -26,7 +26,7 @@ from fedssa.kernels import Kernel, gather, using
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
 from fedssa.models.cnn import CNNS, ConvReluPool
-from fedssa.simulate.memory import keep_freed_memory
+from fedssa.simulate.worker import keep_freed_memory
 
 NUM_SAMPLES = 1024  # a measurement
 BATCHES = (64, 128, 512)

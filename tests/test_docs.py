@@ -64,7 +64,7 @@ def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_toml_in_the_docs_is_valid(page: Path) -> None:
-    from fedssa.config import parse_settings
+    from fedssa.settings.recipe import parse_settings
 
     for block in blocks(page, "toml"):
         parse_settings(tomllib.loads(block))

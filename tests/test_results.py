@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fedssa.config import parse_settings
-from fedssa.paper import every_run
-from fedssa.record import RunDir
 from fedssa.report.accuracy import accuracy_table
 from fedssa.report.charts.looks import looks
 from fedssa.report.gather import Found, gather
 from fedssa.report.groups import group_runs, slug
 from fedssa.report.tables import to_csv
+from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import parse_settings
+from fedssa.studies.paper import every_run
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).parents[1]

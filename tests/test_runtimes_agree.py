@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import fedssa
-from fedssa.compare import one_pool, plan, run_all
-from fedssa.config import parse_settings
 from fedssa.core.rounds import cohort
 from fedssa.errors import FedSSAWarning
-from fedssa.experiment import start
 from fedssa.methods import METHODS, PRESETS
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.run import start
+from fedssa.studies.plan import one_pool, plan, run_all
 from tests.real_data import DATA, real_data
 from tests.tiny import tiny
 

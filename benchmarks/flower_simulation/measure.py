@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.federation import settings
-from fedssa.config import Settings, parse_settings
 from fedssa.data import prepare
 from fedssa.methods import FedSSA
 from fedssa.models.cnn import CNNS
-from fedssa.population import SimulatedClients
+from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.simulate.clients import SimulatedClients
 
 REPOSITORY = Path(__file__).parents[2]
 ENVIRONMENT = REPOSITORY / ".venv-flower"

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
     from fedssa.core.training import as_input
-    from fedssa.experiment import RunResult, resume, run
-    from fedssa.saved import load_client, load_client_data
+    from fedssa.simulate.run import RunResult, resume, run
+    from fedssa.simulate.saved_models import load_client, load_client_data
 
 __all__ = [
     "Method",
@@ -33,14 +33,14 @@ __all__ = [
 
 _HOMES = {
     "Method": "fedssa.core.method",
-    "RunResult": "fedssa.experiment",
+    "RunResult": "fedssa.simulate.run",
     "SplitModel": "fedssa.core.split",
     "Task": "fedssa.core.task",
     "as_input": "fedssa.core.training",
-    "load_client": "fedssa.saved",
-    "load_client_data": "fedssa.saved",
-    "resume": "fedssa.experiment",
-    "run": "fedssa.experiment",
+    "load_client": "fedssa.simulate.saved_models",
+    "load_client_data": "fedssa.simulate.saved_models",
+    "resume": "fedssa.simulate.run",
+    "run": "fedssa.simulate.run",
     "split": "fedssa.core.split",
 }
 

@@ -5,13 +5,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedssa.accounting.flops import FlopCounter, _batch, _flops_of_loss, _twin, count_step
-from fedssa.config import parse_settings
 from fedssa.core.client import Client
 from fedssa.core.training import LocalTraining, batch_of
 from fedssa.data import prepare
 from fedssa.kernels import using
 from fedssa.methods import METHODS, FedProto, FedSSAPlus, Standalone
-from fedssa.population import SimulatedClients
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
 from tests.conftest import make_client
 from tests.tiny import tiny
 

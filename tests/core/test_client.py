@@ -16,7 +16,7 @@ from fedssa.core.payload import Tensors, digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.methods import METHODS, PRESETS, FedSSA, Standalone
-from fedssa.record import Scores
+from fedssa.records import Scores
 from tests.conftest import TASK, copies, make_client, same_bits, share_memory, tiny_net
 
 FORMS = [

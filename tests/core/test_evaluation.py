@@ -12,7 +12,7 @@ from fedssa.core.method import Method
 from fedssa.core.split import SplitModel
 from fedssa.core.training import EVAL_BATCH, LocalData, Samples, as_input, evaluate
 from fedssa.methods import Standalone
-from fedssa.record import Scores
+from fedssa.records import Scores
 from tests.conftest import bare_net, make_client
 
 IDENTITY = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]

@@ -15,7 +15,7 @@ from fedssa.core.payload import Tensors, digest
 from fedssa.core.rounds import Round, Rounds, cohort, run_rounds
 from fedssa.errors import AnswerError, Diverged
 from fedssa.methods import FedSSA, Standalone
-from fedssa.record import RoundRecord, latest_scores
+from fedssa.records import RoundRecord, latest_scores
 from tests.conftest import TASK, LiveFederation, make_client, same_bits
 
 TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]  # labels of four clients

@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssa.config import parse_settings
 from fedssa.core.client import Answer, Client, ClientInfo
 from fedssa.core.payload import Tensors
 from fedssa.core.rounds import run_rounds
 from fedssa.data import prepare
-from fedssa.environment import cpu_name
 from fedssa.kernels import resolve
 from fedssa.methods import METHODS, PRESETS
-from fedssa.population import SimulatedClients
+from fedssa.runs.environment import cpu_name
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
 
 FILE = Path(__file__).with_name("records.json")
 ROUNDS, CLIENTS = 3, 6

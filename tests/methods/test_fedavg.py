@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedssa.config import parse_settings
 from fedssa.core.client import Client, ClientInfo, module_state
 from fedssa.core.method import Upload
 from fedssa.core.payload import Tensors, num_params
@@ -15,7 +14,8 @@ from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.errors import SettingsError
 from fedssa.methods import FedAvg
 from fedssa.models import MODELS, build
-from fedssa.population import task_of
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import task_of
 from tests.conftest import bare_net, copies, info, make_client, same_bits
 from tests.tiny import tiny
 

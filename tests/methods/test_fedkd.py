@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedssa.config import parse_settings
 from fedssa.core.client import Client, module_state
 from fedssa.core.method import Upload
 from fedssa.core.payload import Tensors, num_params
@@ -19,6 +18,7 @@ from fedssa.core.training import LocalData, LocalTraining, Samples
 from fedssa.errors import FedSSAWarning, SettingsError
 from fedssa.methods import FedKD
 from fedssa.methods.fedkd import FAILED, compress, rebuild, svd
+from fedssa.settings.recipe import parse_settings
 from tests.conftest import bare_net, copies, make_client, same_bits, vectors
 from tests.tiny import tiny
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, fill_run_dir, latest_scores, mean_accuracy
+from fedssa.records import ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.runs.directory import RunDir, fill_run_dir
 
 Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
 

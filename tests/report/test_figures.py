@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedssa.errors import FedSSAError, SettingsError
-from fedssa.record import Outcome, RunDir
+from fedssa.records import Outcome
 from fedssa.report.figures import COLOURS, draw_partition, draw_runs
+from fedssa.runs.directory import RunDir
 
 from .fake_runs import make_run, settings
 

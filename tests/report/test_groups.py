@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from fedssa.record import Outcome, RunDir, fill_run_dir
+from fedssa.records import Outcome
 from fedssa.report.charts.across import families
 from fedssa.report.gather import gather
 from fedssa.report.groups import Group, group_runs, title
+from fedssa.runs.directory import RunDir, fill_run_dir
 
 from .fake_runs import Accuracy, finished_run, make_run, settings
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fedssa.errors import SettingsError
-from fedssa.record import Outcome
+from fedssa.records import Outcome
 from fedssa.report.gather import gather
 from fedssa.report.output import MARKER, write_report
 from fedssa.report.page import contents, write
-from tests.test_cli import Command, command, here  # noqa: F401
+from tests.cli.test_cli import Command, command, here  # noqa: F401
 
 from .fake_runs import Accuracy, finished_run, make_run, settings
 

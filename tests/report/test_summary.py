@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssa.record import Outcome, RunDir
+from fedssa.records import Outcome
 from fedssa.report.costs import Traffic
 from fedssa.report.summary import (
     BestRound,
@@ -15,6 +15,7 @@ from fedssa.report.summary import (
     summarise,
     summarise_clients,
 )
+from fedssa.runs.directory import RunDir
 
 from .fake_runs import Accuracy, make_run, settings
 

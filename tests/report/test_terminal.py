@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from fedssa.record import Outcome
+from fedssa.records import Outcome
 from fedssa.report.costs import short
 from fedssa.report.summary import summarise
 from fedssa.report.terminal import clients_table, partition_table, run_table, runs_table

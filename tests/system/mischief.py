@@ -7,11 +7,11 @@ from pathlib import Path
 from flwr.app import RecordDict
 
 from fedssa.core.client import Answer
-from fedssa.flower import participant
-from fedssa.flower.messages import answer_to_records
-from fedssa.flower.site import Site
-from tests.flower.in_process import simulated_site
-from tests.flower.wrong import WRONG, with_fields
+from fedssa.deploy.messages import answer_to_records
+from fedssa.deploy.site import respond
+from fedssa.deploy.site.site import Site
+from tests.deploy.in_process import simulated_site
+from tests.deploy.wrong import WRONG, with_fields
 
 KINDS = {  # in which round a wrong site sends what, and what the server should say
     **dict(enumerate(WRONG[kind] for kind in ("NaN", "a wrong shape", "other classes", "a huge norm"))),
@@ -26,7 +26,7 @@ def site_of(folder: Path, table: str, client: int) -> Site:
         (folder / "hangs").touch()
         time.sleep(600)
     if todo == "wrong":
-        vars(participant)["answer_to_records"] = _wrong
+        vars(respond)["answer_to_records"] = _wrong
     return simulated_site(table, client)
 
 

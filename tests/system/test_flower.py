@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 
 import fedssa
-from fedssa.config import parse_settings
-from fedssa.flower.certificates import make_node_key
-from fedssa.flower.coordinator import Address, init, invite, register
-from fedssa.flower.node import QUIET
-from fedssa.flower.submit import CONNECTION, flwr
-from fedssa.record import RoundRecord, RunDir
-from tests.flower.in_process import federation_toml, node, sites_of
-from tests.flower.test_faults import refuse
+from fedssa.deploy.server.certificates import make_node_key
+from fedssa.deploy.server.directory import Address, init, invite, register
+from fedssa.deploy.server.submit import CONNECTION, flwr
+from fedssa.deploy.site.node import QUIET
+from fedssa.records import RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import parse_settings
+from tests.deploy.in_process import federation_toml, node, sites_of
+from tests.deploy.test_faults import refuse
 from tests.system.mischief import KINDS
 from tests.system.programs import Programs, free_port, listens, programs
 

@@ -21,7 +21,7 @@ from fedssa.core.task import Task
 from fedssa.core.training import LocalData, LocalTraining, evaluate, train
 from fedssa.errors import Diverged, ModelError
 from fedssa.kernels import Kernel, using
-from fedssa.record import Scores
+from fedssa.records import Scores
 
 
 @dataclass(frozen=True)

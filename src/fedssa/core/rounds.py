@@ -13,7 +13,7 @@ from fedssa.core.payload import Tensors, all_finite, digest, num_bytes, num_para
 from fedssa.core.seeds import numpy_rng, one_thread
 from fedssa.core.task import Task
 from fedssa.errors import AnswerError
-from fedssa.record import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from fedssa.core.sgd import SGD
 from fedssa.errors import Diverged
 from fedssa.kernels import Moves, gather, using
 from fedssa.kernels.in_torch import as_floats
-from fedssa.record import Scores
+from fedssa.records import Scores
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedssa.commands import command_of
 from fedssa.report.charts.looks import Look
 from fedssa.report.comparison import TARGET_SHARE, MethodRow
 from fedssa.report.costs import Cost
@@ -11,6 +10,7 @@ from fedssa.report.groups import REFERENCE, Group, title
 from fedssa.report.paper_figures import paper_figure
 from fedssa.report.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
 from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, percent
+from fedssa.studies.commands import command_of
 
 OURS = "fedssa"  # what the others' costs are told in multiples of
 NOT_TUNED = "Not tuned per method, unlike the paper."

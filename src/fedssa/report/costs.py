@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedssa.record import ClientRecord, RoundRecord
+from fedssa.records import ClientRecord, RoundRecord
 
 
 class Traffic(NamedTuple):

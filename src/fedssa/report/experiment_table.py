@@ -9,9 +9,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedssa.paper import Cell, PaperRun
 from fedssa.report.paper_figures import paper_figure
 from fedssa.report.summary import RunSummary
+from fedssa.studies.paper import Cell, PaperRun
 
 NOTHING = "–"
 

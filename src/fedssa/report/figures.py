@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedssa.errors import FedSSAError, SettingsError
-from fedssa.record import RunDir, write_atomically
 from fedssa.report.summary import RunSummary, summarise
+from fedssa.runs.directory import RunDir
+from fedssa.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import RunDirError
-from fedssa.record import RunDir
 from fedssa.report.summary import RunSummary, summarise
+from fedssa.runs.directory import RunDir
 
 MISTAKES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)  # of files that are damaged
 NEEDED: dict[str, tuple[str, type | tuple[type, ...]]] = {

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from fedssa.errors import SettingsError
-from fedssa.record import write_atomically
+from fedssa.runs.files import write_atomically
 
 MARKER = ".fedssa-report.json"  # what we wrote, so that no more than that is ever removed
 

@@ -9,9 +9,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedssa.record import RunDir, latest_scores
+from fedssa.records import latest_scores
 from fedssa.report.summary import outcome_in_words
-from fedssa.toml import inline
+from fedssa.runs.directory import RunDir
+from fedssa.settings.toml import inline
 
 
 @dataclass(frozen=True)

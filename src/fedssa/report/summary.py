@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, latest_scores, rounds_to_target
+from fedssa.records import ClientRecord, Outcome, RoundRecord, latest_scores, rounds_to_target
 from fedssa.report.costs import Cost, Traffic, cost_of_round, traffic
+from fedssa.runs.directory import RunDir
 
 
 class BestRound(NamedTuple):

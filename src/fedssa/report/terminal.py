@@ -8,12 +8,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedssa.record import RunDir
 from fedssa.report.comparison import MethodRow
 from fedssa.report.costs import Cost, short
 from fedssa.report.statistics import Difference, in_words
 from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
+from fedssa.runs.directory import RunDir
 
 __all__ = ["clients_table", "comparison_table", "curve", "partition_table", "run_table", "runs_table"]
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from fedssa.record import RunDir
 from fedssa.report.summary import accuracy_curve, run_names
+from fedssa.runs.directory import RunDir
 
 Points = Sequence[tuple[int, float]]  # (rounds finished, percent)
 

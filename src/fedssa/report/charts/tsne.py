@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedssa.errors import FedSSAError, RunDirError
-from fedssa.record import RunDir
 from fedssa.report.charts.looks import NUM_COLOURS, Look
 from fedssa.report.charts.scene import Dots, Figure, Item
+from fedssa.runs.directory import RunDir
 
 SIDE = 480.0
 MARGIN = 14.0
