@@ -33,7 +33,7 @@ def test_every_record_is_of_a_whole_run_that_a_command_repeats(runs: tuple[Found
     for found in runs:
         run_dir = RunDir.open(found.path)
         run = planned[str(found.path.relative_to(RESULTS / "records"))]
-        assert run_dir.settings == parse_settings(run.table()).table
+        assert parse_settings(run.table()).are_those_of(run_dir.settings)
         assert found.summary.outcome == "finished"
         assert found.summary.rounds_done == found.summary.rounds_total
 

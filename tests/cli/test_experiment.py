@@ -15,7 +15,7 @@ from fedssa.cli.progress import _Overall
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
-from fedssa.studies.paper import EXPERIMENTS, every_run, runs_of
+from fedssa.studies.paper import EXPERIMENTS, every_run, experiment_command, runs_of
 from fedssa.studies.plan import Planned
 from tests.cli.test_cli import Command, command, here  # noqa: F401
 from tests.tiny import tree
@@ -53,6 +53,8 @@ def test_a_slice_of_several_seeds(command: Command, here: Path) -> None:  # noqa
     one = command(*args, "--cells", "hetero-n4-c0.5-k10", "--seed", "5")
     assert one.code == 0, one.err
     assert "1 runs, 0 there already, 1 left" in one.err
+    (run,) = runs_of("noniid-classes", "smoke", [5], cells=["hetero-n4-c0.5-k10"], methods=["fedssa"])
+    assert RunDir.open(here / "all" / run.path).about["command"] == experiment_command("noniid-classes", run)
     assert "a guess from how fast this machine trains" in one.err
     both = command(*args, "--cells", "hetero-n4-c0.5-k10", "--seed", "5", "--seeds", "2", "--tensorboard")
     assert "2 runs, 1 there already, 1 left" in both.err

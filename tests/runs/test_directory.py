@@ -107,12 +107,26 @@ def test_a_folder_that_is_no_run_directory_is_refused(tmp_path: Path) -> None:
         RunDir.open(tmp_path)
 
 
+def test_what_is_known_about_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = RunDir(tmp_path / "run", {"seed": 3}, "abc", ("cat", "dog"), (4,), {"command": "fedssa run x"})
+    fill_run_dir(made, {})
+    assert RunDir.open(made.path).about == {"command": "fedssa run x"}
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
 def test_damaged_settings_are_refused_in_one_line(run_dir: RunDir, content: bytes) -> None:
     (run_dir.path / "settings.json").write_bytes(content)
     with pytest.raises(RunDirError) as error:
         RunDir.open(run_dir.path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("odd", [None, [], "fedssa run x"])
+def test_what_is_known_about_a_run_is_a_table(run_dir: RunDir, odd: object) -> None:
+    file = run_dir.path / "settings.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"about": odd}))
+    with pytest.raises(RunDirError, match="damaged"):
+        RunDir.open(run_dir.path)
 
 
 def test_another_format_is_refused(run_dir: RunDir) -> None:

@@ -1,14 +1,17 @@
 """The paper's experiments: which runs they are, and where those lie."""
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedssa.errors import SettingsError
+from fedssa.methods import METHODS, PRESETS
 from fedssa.settings.recipe import parse_settings, read_recipe
-from fedssa.studies.paper import EXPERIMENTS, SCALES, every_run, runs_of
+from fedssa.studies.paper import CONTROL, EXPERIMENTS, SCALES, VARIANTS, every_run, experiment_command, runs_of
 from fedssa.studies.plan import plan
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("data", ["cifar100", "cifar10"])
 def test_the_largest_cells_are_our_recipes_to_the_last_setting(data: str) -> None:
     """So that a comparison of the recipe and the experiment are the same runs."""
-    compared = plan(read_recipe(ROOT / "recipes" / f"{data}.toml"), ["all"], 3, Path("out"), keep_models=False)
     ours = runs_of("table-hetero", "reduced", range(3), data=[data], clients=[100])
+    methods = [run.label for run in ours]
+    compared = plan(read_recipe(ROOT / "recipes" / f"{data}.toml"), methods, 3, Path("out"), keep_models=False)
     assert [run.path.rpartition("/")[2] for run in ours] == [run.path.name for run in compared]
     assert [parse_settings(run.table()).table for run in ours] == [run.settings.table for run in compared]
     assert ours[0].path == f"reduced/{data}/hetero-n100-c0.1/standalone-s0"
@@ -26,8 +30,8 @@ def test_the_largest_cells_are_our_recipes_to_the_last_setting(data: str) -> Non
 
 def test_one_architecture_allows_fedavg_and_is_the_shared_one() -> None:
     runs = runs_of("table-homo", "full", [0], data=["cifar10"], clients=[50])
-    same = plan(runs[0].table(), ["all"], 1, Path("out"), keep_models=False)
-    assert [run.label for run in runs] == [run.settings.table["method"]["name"] for run in same]
+    hetero = runs_of("table-hetero", "full", [0], data=["cifar10"], clients=[50])
+    assert [run.label for run in runs] == [*(run.label for run in hetero), "fedavg"]
     settings = parse_settings(next(run for run in runs if run.label == "fml").table())
     assert settings.models.archs == ("cnn-1",)
     assert settings.shared[0] == "cnn-1"
@@ -120,3 +124,28 @@ def test_what_is_not_there_is_named(name: str, scale: str, chosen: dict[str, lis
     with pytest.raises(SettingsError) as refused:
         runs_of(name, scale, [0], **chosen)  # type: ignore[arg-type]
     assert message in str(refused.value)
+
+
+def test_all_names_of_the_paper_are_methods_or_presets() -> None:
+    assert {run.label for _, run in every_run(seed=0)} - VARIANTS.keys() <= METHODS.keys() | PRESETS.keys()
+    assert CONTROL in PRESETS
+
+
+def test_a_cell_of_the_paper_is_one_short_command() -> None:
+    (run,) = runs_of("table-hetero", "reduced", [2], data=["cifar100"], clients=[100], methods=["fedssa"])
+    expected = "fedssa experiment table-hetero --scale reduced --data cifar100 --clients 100 --methods fedssa --seed 2"
+    assert experiment_command("table-hetero", run) == expected
+
+
+def test_the_command_of_every_cell_gives_that_cell_alone() -> None:
+    for name, run in every_run(seed=3):
+        words = shlex.split(experiment_command(name, run))
+        assert words[:3] == ["fedssa", "experiment", name]
+        options = dict(zip(words[3::2], words[4::2], strict=True))
+        chosen: dict[str, Any] = {key: [options[f"--{key}"]] for key in ("data", "cells") if f"--{key}" in options}
+        if "--clients" in options:
+            chosen["clients"] = [int(options["--clients"])]
+        found = runs_of(
+            name, options["--scale"], [int(options["--seed"])], methods=options["--methods"].split(","), **chosen
+        )
+        assert found == [run]

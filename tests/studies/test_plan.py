@@ -65,6 +65,25 @@ def test_runs_on_one_pool_are_the_runs_alone(tmp_path: Path) -> None:
         assert not (run.path / "models").exists()
 
 
+def test_a_run_from_before_a_setting_was_added_is_not_run_again(tmp_path: Path) -> None:
+    """Its table lacks the key, which stands at its default; with another value it is another run."""
+    (run,) = plan(tiny(), ["fedssa"], 1, tmp_path, keep_models=False)
+    fedssa.run(run.settings, out=run.path)
+    head = json.loads((run.path / "settings.json").read_text())
+    for section, key in (("local", "clip"), ("run", "store_memory"), ("method", "upload_form")):
+        del head["settings"][section][key]
+    (run.path / "settings.json").write_text(json.dumps(head))
+    assert run.ended()
+    assert run.rounds_left() == 0
+    (clipped,) = plan(tiny(local={"clip": 1.0}), ["fedssa"], 1, tmp_path, keep_models=False)
+    with pytest.raises(RunDirError, match="other settings"):
+        clipped.ended()
+    head["settings"]["local"]["unknown"] = 1  # as a later version may have written it
+    (run.path / "settings.json").write_text(json.dumps(head))
+    with pytest.raises(RunDirError, match="other settings"):
+        run.ended()
+
+
 def test_a_diverged_run_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     planned = plan(tiny(local={"lr": 1e12}), ["standalone", "fedssa"], 1, tmp_path, keep_models=False)
     planned += plan(tiny(), ["lg-fedavg"], 1, tmp_path, keep_models=False)

@@ -55,7 +55,7 @@ def experiment(
         return
     if data_dir is not None:
         _look_only_in(data_dir, {run.cell.data for run in runs})
-    planned = _plan(runs, out_dir)
+    planned = _plan(name, runs, out_dir)
     _announce(name, scale, planned, NUM_SAMPLES[runs[0].cell.data], workers)
     run_planned(planned, out_dir, workers, tensorboard=tensorboard)
     _show(name, runs, out_dir)
@@ -84,7 +84,7 @@ def _look_only_in(data_dir: Path, data: Iterable[str]) -> None:
 def _list(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
     from fedssa.report.summary import outcome_in_words
     from fedssa.runs.directory import RunDir
-    from fedssa.studies.commands import experiment_command
+    from fedssa.studies.paper import experiment_command
 
     for run in runs:
         path = out_dir / run.path
@@ -96,12 +96,18 @@ def _list(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
     out.print(f"{len(runs)} runs in {cells} federation{'s' if cells > 1 else ''}", highlight=False)
 
 
-def _plan(runs: "Sequence[PaperRun]", out_dir: Path) -> "list[Planned]":
+def _plan(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> "list[Planned]":
     from fedssa.settings.recipe import parse_settings
+    from fedssa.studies.paper import experiment_command
     from fedssa.studies.plan import Planned
 
     return [
-        Planned(out_dir / run.path, parse_settings(run.table()), f"{run.cell.data} {run.cell.name} {run.label}")
+        Planned(
+            out_dir / run.path,
+            parse_settings(run.table()),
+            f"{run.cell.data} {run.cell.name} {run.label}",
+            experiment_command(name, run),
+        )
         for run in runs
     ]
 

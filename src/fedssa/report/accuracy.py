@@ -10,7 +10,7 @@ from fedssa.report.groups import REFERENCE, Group, title
 from fedssa.report.paper_figures import paper_figure
 from fedssa.report.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
 from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, percent
-from fedssa.studies.commands import command_of
+from fedssa.settings.command import command_of
 
 OURS = "fedssa"  # what the others' costs are told in multiples of
 NOT_TUNED = "Not tuned per method, unlike the paper."
@@ -165,6 +165,6 @@ def _what(group: Group, run: Found) -> str:
 
 def _command(run: Found) -> str:
     try:
-        return " ".join(command_of(run.summary.settings).split())
+        return " ".join(command_of(run.summary.run_dir).split())
     except MISTAKES:
         return NOTHING  # settings of another version may not fit

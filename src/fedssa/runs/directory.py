@@ -2,7 +2,7 @@
 
 A run directory holds
 
-    settings.json      the resolved settings, the digest of the data, the format
+    settings.json      the resolved settings, what repeats the run, the digest of the data, the format
     environment.json   versions, machine, kernel
     rounds.jsonl       one RoundRecord a line; equal runs give equal files
     timings.jsonl      seconds a round, and across sites the bytes of its messages; they differ from run to run
@@ -38,6 +38,7 @@ class RunDir:
     data_digest: str
     class_names: tuple[str, ...] = field(repr=False)
     input_shape: tuple[int, ...] = field(repr=False)
+    about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
 
     # -- names ---------------------------------------------------------------------------------------------
     @property
@@ -70,7 +71,10 @@ class RunDir:
             )
         try:
             about_data = (head["data_digest"], tuple(head["class_names"]), tuple(head["input_shape"]))
-            return cls(path, head["settings"], *about_data)
+            about = head.get("about", {})
+            if not isinstance(about, dict):
+                raise TypeError("about should be a table")
+            return cls(path, head["settings"], *about_data, about)
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 
@@ -131,6 +135,7 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         "data_digest": run_dir.data_digest,
         "class_names": run_dir.class_names,
         "input_shape": run_dir.input_shape,
+        **({"about": run_dir.about} if run_dir.about else {}),
     }
     (run_dir.path / "settings.json").write_bytes(dump_json(head))
     (run_dir.path / "environment.json").write_bytes(dump_json(environment))

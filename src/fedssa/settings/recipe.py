@@ -71,6 +71,13 @@ class Settings:
     def factories(self) -> list[ModelFactory]:
         return [look_up("models.archs", name, MODELS) for name in self.models.archs]
 
+    def are_those_of(self, table: Mapping[str, Any]) -> bool:
+        """Whether a run with this table is the same run; settings that came later than it stand at their defaults."""
+        try:
+            return table == self.table or parse_settings(table).table == self.table
+        except SettingsError:
+            return False
+
 
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "partition", "models", "local", "rounds", "method", "run")

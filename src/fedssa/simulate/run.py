@@ -20,6 +20,7 @@ from fedssa.runs.directory import RunDir, fill_run_dir
 from fedssa.runs.environment import describe, refuse_other
 from fedssa.runs.files import writing
 from fedssa.runs.lock import InterruptLater, RunLock
+from fedssa.settings.about import about
 from fedssa.settings.recipe import Settings, load_settings, parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.engine.pool import Pool, PoolFederation
@@ -89,10 +90,18 @@ def default_out(settings: Settings, name: str) -> Path:
     return Path("runs") / f"{name}-{method}-s{settings.seed}"
 
 
-def start(settings: Settings, out: Path, *, workers: int | None = 1, ray: str | None = None) -> "Run":
+def start(
+    settings: Settings,
+    out: Path,
+    *,
+    workers: int | None = 1,
+    ray: str | None = None,
+    command: str | None = None,
+) -> "Run":
     """Make the run directory: it appears by rename, complete with its settings, or not at all.
 
-    If there are to be several workers, they start while the data are read here.
+    If there are to be several workers, they start while the data are read here. `command`: what repeats the run, if
+    whoever starts it knows a shorter one than its recipe.
     """
     staging = out.with_name(f".{out.name}.{os.getpid()}")
     with ExitStack() as undo:
@@ -108,7 +117,8 @@ def start(settings: Settings, out: Path, *, workers: int | None = 1, ray: str | 
         clients.check_models()
         dataset = clients.dataset
         with writing(out, begun=False):
-            staged = RunDir(staging, settings.table, dataset.digest, dataset.class_names, dataset.input_shape)
+            of_data = (dataset.digest, dataset.class_names, dataset.input_shape)
+            staged = RunDir(staging, settings.table, *of_data, about(settings, command))
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
             ClientStore.create(staging / "store", len(clients.infos))
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
@@ -277,7 +287,7 @@ class Run:
 
 def _already_there(out: Path, settings: Settings) -> str:
     try:
-        same = RunDir.open(out).settings == settings.table
+        same = settings.are_those_of(RunDir.open(out).settings)
     except RunDirError:
         return f"{out}: exists and is not a run directory; choose another --out"
     if same:

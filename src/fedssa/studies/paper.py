@@ -4,12 +4,12 @@ A cell is a federation, everything about a run but its method and its seed. Expe
 share its runs, because where a run lies follows from its settings alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedssa.errors import SettingsError
-from fedssa.studies.defaults import CONTROL, METHODS
 
 Table = dict[str, Any]
 
@@ -22,7 +22,20 @@ LARGEST = {"full": 100, "reduced": 100, "smoke": 4}  # N of the experiments that
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
 SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
 
+METHODS = (
+    "standalone",
+    "fedssa",
+    "fedssa-plus",
+    "fedproto",
+    "fd",
+    "fml",
+    "fedkd",
+    "lg-fedavg",
+    "fedclassavg",
+    "fedavg",
+)
 NEEDS_ONE_MODEL = ("fedavg",)
+CONTROL = "standalone-scaled"  # every comparison carries it
 VARIANTS: dict[str, Table] = {"fedssa-t10": {"name": "fedssa", "t_stable": 10}}  # what is neither method nor preset
 
 
@@ -88,7 +101,7 @@ class PaperRun:
 class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
-    methods: tuple[str, ...] | None = None  # None: all that the models allow, and the control
+    methods: tuple[str, ...] | None = None  # None: all of METHODS that the models allow, and the control
     figures: str | None = None  # the table of the paper that has the same cells
 
 
@@ -187,6 +200,22 @@ def every_run(seed: int) -> Iterator[tuple[str, PaperRun]]:
     for scale in SCALES:
         for name in EXPERIMENTS:
             yield from ((name, run) for run in runs_of(name, scale, [seed]))
+
+
+def experiment_command(name: str, run: PaperRun) -> str:
+    """The command that repeats this run, with as few restrictions as leave it alone."""
+    cell, chosen = run.cell, dict[str, list[Any]]()
+    words = ["fedssa", "experiment", name, "--scale", cell.scale]
+    for option, value in {"data": cell.data, "clients": cell.clients, "cells": cell.name}.items():
+        narrowed = {**chosen, option: [value]}
+        if _num_cells(name, cell.scale, narrowed) < _num_cells(name, cell.scale, chosen):
+            chosen = narrowed
+            words += [f"--{option}", str(value)]
+    return shlex.join([*words, "--methods", run.label, "--seed", str(run.seed)])
+
+
+def _num_cells(name: str, scale: str, chosen: Mapping[str, Any]) -> int:
+    return len({run.cell for run in runs_of(name, scale, [0], **chosen)})
 
 
 def _methods(experiment: Experiment, cell: Cell) -> tuple[str, ...]:

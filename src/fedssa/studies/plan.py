@@ -15,7 +15,7 @@ from fedssa.runs.lock import RunLock
 from fedssa.settings.recipe import Settings, parse_settings
 from fedssa.simulate.engine.workers import Workers
 from fedssa.simulate.run import Run, reopen, start, start_workers
-from fedssa.studies.defaults import CONTROL
+from fedssa.studies.paper import CONTROL
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Planned:
     path: Path
     settings: Settings
     label: str | None = None  # where the method does not say enough
+    command: str | None = None  # that repeats it, if it is shorter than its recipe
 
     @property
     def name(self) -> str:
@@ -56,11 +57,13 @@ class Planned:
 
     def begin(self) -> Run | Outcome:
         """Start it or take it up again; how it ended, if it has."""
-        return reopen(self._open().path) if self.path.exists() else start(self.settings, self.path)
+        if self.path.exists():
+            return reopen(self._open().path)
+        return start(self.settings, self.path, command=self.command)
 
     def _open(self) -> RunDir:
         run_dir = RunDir.open(self.path)
-        if run_dir.settings != self.settings.table:
+        if not self.settings.are_those_of(run_dir.settings):
             raise RunDirError(f"{self.path}: holds a run of other settings; choose another --out")
         return run_dir
 

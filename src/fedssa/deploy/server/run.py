@@ -124,7 +124,8 @@ def _create(federation: Federation, out: Path) -> RunDir:
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
     section, staging = federation.task_section, out.with_name(f".{out.name}.{os.getpid()}")
-    staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape)
+    about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
+    staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape, about)
     with writing(out, begun=False):
         fill_run_dir(staged, describe(federation.settings.run.kernel))
         start = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}), {})
