@@ -171,6 +171,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "shared": table["models"]["shared"] or table["models"]["archs"][-1],
         },
         **{name: table[name] for name in ("local", "rounds", "method")},
+        "run": {"kernel": table["run"]["kernel"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }
     lines = [f"seed = {table['seed']}", f"clients = {json.dumps(names)}"]

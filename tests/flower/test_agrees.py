@@ -8,10 +8,12 @@ import pytest
 
 import fedssa
 from fedssa.core.payload import num_bytes
+from fedssa.kernels import Kernel
 from fedssa.methods import METHODS, PRESETS
 from fedssa.record import RoundRecord, RunDir
 from fedssa.report.summary import summarise
 from fedssa.report.terminal import run_table
+from tests.conftest import KERNELS
 from tests.flower.in_process import FEW, over_the_wire, sites_of, tensors_in
 from tests.report.test_terminal import lines_of
 from tests.tiny import tiny
@@ -52,8 +54,11 @@ def test_the_bytes_of_all_messages_are_counted_and_shown(tmp_path: Path, caplog:
     assert f"bytes of messages {up + down:,} (up {up:,}, down {down:,}), as Flower encodes them" in shown
 
 
-def test_images_and_convolutions_agree_too(tmp_path: Path) -> None:
-    table = tiny(models={"archs": ["cnn-3", "cnn-5"], "width": 500}, rounds={"total": 2, "fraction": 0.5})
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_images_and_convolutions_agree_too(tmp_path: Path, kernel: Kernel) -> None:
+    """A site computes with the kernel that federation.toml names: their bits differ."""
+    rounds = {"total": 2, "fraction": 0.5}
+    table = tiny(models={"archs": ["cnn-3", "cnn-5"], "width": 500}, rounds=rounds, run={"kernel": kernel})
     simulated = fedssa.run(table, out=tmp_path / "simulated")
     sites = sites_of(table, tmp_path)
     assert list(sites.run(sites.grid())) == without_flops(simulated.records)

@@ -119,6 +119,11 @@ def test_a_start_is_a_function_of_seed_client_and_site(file: Path) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_a_site_uses_the_kernel_that_its_file_names(file: Path) -> None:
+    assert client_of(str(file), federation(), 0).kernel == "auto"
+    assert client_of(str(file), federation(run={"kernel": "torch"}), 0).kernel == "torch"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [

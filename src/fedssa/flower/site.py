@@ -59,7 +59,15 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
         with seeded(settings.seed, "start", client=client):
             net = _net_of(reference, site, task)
         made = Client(
-            client, net, data, task, settings.method, settings.local, settings.seed, tuple(site.augmentations)
+            client,
+            net,
+            data,
+            task,
+            settings.method,
+            settings.local,
+            settings.seed,
+            tuple(site.augmentations),
+            kernel=settings.run.kernel,
         )
     tensors = [tensor for tensor in made.state().values() if tensor.numel()]
     if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
