@@ -19,7 +19,16 @@ from fedssa.environment import describe, refuse_other
 from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
 from fedssa.lock import InterruptLater, RunLock
 from fedssa.population import SimulatedClients
-from fedssa.record import Outcome, RoundRecord, RunDir, fill_run_dir, latest_scores, writing
+from fedssa.record import (
+    Outcome,
+    RoundRecord,
+    RunDir,
+    fill_run_dir,
+    how_to_continue,
+    is_across_sites,
+    latest_scores,
+    writing,
+)
 from fedssa.saved import write_models, write_representations
 from fedssa.simulate.guests import wait_until_left
 from fedssa.simulate.pool import Pool, PoolFederation
@@ -148,6 +157,8 @@ def _workers_of(
 def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "Run | Outcome":
     """Take up a run where its last committed round left it; of one that has ended, how it ended."""
     run_dir = RunDir.open(path)
+    if is_across_sites(path):
+        raise RunDirError(f"{path}: is a run across sites; to continue it: {how_to_continue(path)}")
     with ExitStack() as undo:
         with writing(path):
             lock = undo.enter_context(closing(RunLock(path)))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 FORMAT = 1  # of run directories; a directory of another format is refused
+CHECKPOINT = "checkpoint.safetensors"  # of a run across sites, and of no other
 AS_WRITTEN: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # how a record is read
 
 
@@ -256,6 +257,19 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
     run_dir.timings_file.touch()
 
 
+def is_across_sites(run_dir: Path) -> bool:
+    return os.access(run_dir / CHECKPOINT, os.F_OK)  # unlike Path.exists, this never raises
+
+
+def how_to_continue(run_dir: Path) -> str:
+    """The command that continues this run; one across sites is continued from its coordinator's directory."""
+    if not is_across_sites(run_dir):
+        return f"fedssa run --resume {run_dir}"
+    above = run_dir.absolute().parent.parent  # where the command line puts a run
+    directory = above if os.access(above / "federation.toml", os.F_OK) else "DIRECTORY"
+    return f"fedssa federation run {directory} --out {run_dir} --resume"
+
+
 @contextmanager
 def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
     """Around what writes to a run directory: trouble with the disk is told as such, with what to do about it."""
@@ -264,7 +278,7 @@ def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         advice = "free some space" if full else "see to its permissions"
-        advice += f", then: fedssa run --resume {run_dir}" if begun else ", or choose another --out"
+        advice += f", then: {how_to_continue(run_dir)}" if begun else ", or choose another --out"
         raise RunDirError(f"{run_dir}: cannot be written ({error.strerror}); {advice}") from error
 
 

@@ -16,7 +16,7 @@ from fedssa.core.training import LocalData, representations
 from fedssa.data import prepare
 from fedssa.errors import RunDirError
 from fedssa.population import SimulatedClients, build_net, task_of
-from fedssa.record import RunDir
+from fedssa.record import RunDir, is_across_sites
 from fedssa.simulate.slots import Slots
 from fedssa.simulate.store import NO_SLOT, ClientStore
 
@@ -64,7 +64,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
         from fedssa.flower.exported import load_exported  # needs Flower, which a simulation does not
 
         return load_exported(Path(run_dir), client)
-    directory = RunDir.open(Path(run_dir))
+    directory = _opened(Path(run_dir))
     settings = parse_settings(directory.settings)
     file = directory.model_file(client)
     if not file.exists():
@@ -83,8 +83,16 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 
 def load_client_data(run_dir: Path | str, client: int) -> LocalData:
     """The samples that a client of a run trained, validated and was tested on."""
-    settings = parse_settings(RunDir.open(Path(run_dir)).settings)
+    settings = parse_settings(_opened(Path(run_dir)).settings)
     return SimulatedClients(settings, prepare(settings.data)).data(client)
+
+
+def _opened(path: Path) -> RunDir:
+    """A simulation's run directory; what a run across sites has learnt lies at the sites."""
+    directory = RunDir.open(path)
+    if is_across_sites(path):
+        raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")
+    return directory
 
 
 def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:

@@ -27,7 +27,7 @@ from fedssa.flower.grid import POLL, Fault, GridFederation, Known
 from fedssa.flower.patience import Grid
 from fedssa.flower.state import write_durably
 from fedssa.lock import RunLock
-from fedssa.record import Outcome, RoundRecord, RunDir, Scores, fill_run_dir, writing
+from fedssa.record import CHECKPOINT, Outcome, RoundRecord, RunDir, Scores, fill_run_dir, writing
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
 
@@ -115,7 +115,7 @@ def faults_file(run_dir: Path) -> Path:
 
 
 def _checkpoint_file(run_dir: Path) -> Path:
-    return run_dir / "checkpoint.safetensors"
+    return run_dir / CHECKPOINT
 
 
 def _create(federation: Federation, out: Path) -> RunDir:

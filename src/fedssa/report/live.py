@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedssa.errors import RunDirError
 from fedssa.lock import holder
-from fedssa.record import RoundRecord, RunDir
+from fedssa.record import RoundRecord, RunDir, how_to_continue
 from fedssa.report.summary import outcome_in_words
 
 PATIENCE = 30.0  # seconds without a round, and
@@ -77,7 +77,7 @@ class WatchedRun:
             return None
         quiet = f"no progress for {self.idle:.0f} s"
         if holder(self.run_dir.path) is None:
-            quiet += f"; nobody works on it here, to continue: fedssa run --resume {self.run_dir.path}"
+            quiet += f"; nobody works on it here, to continue: {how_to_continue(self.run_dir.path)}"
         return quiet
 
 
