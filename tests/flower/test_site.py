@@ -88,6 +88,14 @@ def test_floats_become_float32_and_labels_whole() -> None:
     assert (stored.x.dtype, stored.y.dtype, stored.y.tolist()) == (torch.float32, torch.int64, [0, 3])
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint16", "int32", "int64", "complex64"])
+def test_numbers_that_would_have_to_be_converted_are_refused(dtype: str) -> None:
+    x = np.ones((2, 5), dtype)
+    for data in ((x, np.array([0, 1])), list(zip(x, [0, 1], strict=True))):
+        with pytest.raises(DataError, match=f"^val: its samples are {dtype}; give images as uint8 .*, features as"):
+            samples("val", data, VECTORS)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

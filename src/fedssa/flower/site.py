@@ -28,6 +28,7 @@ from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, Samples
+from fedssa.data.arrays import TYPES
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.flower.federation_file import Federation
 from fedssa.models import build
@@ -38,7 +39,7 @@ class Site:
     """`train`, `val` and `test`: anything that yields pairs (x, y), or a pair of arrays or tensors (all x, all y).
 
     x is an image [C, H, W] or [H, W, C] in bytes or floats, or a vector; y is a whole number from 0. Bytes become
-    [-1, 1]; floats are taken as they are.
+    [-1, 1]; floats are taken as they are, and other numbers are refused.
     """
 
     model: nn.Module | Callable[[Task], nn.Module]
@@ -173,6 +174,8 @@ def _is_indexed(data: Any) -> bool:
 def _as_stored(part: str, x: Tensor, task: Task) -> Tensor:
     """Bytes or float32, images as [n, H, W, C]; what a model takes is made of that batch by batch."""
     if x.dtype != torch.uint8:
+        if not x.is_floating_point():
+            raise DataError(f"{part}: its samples are {str(x.dtype).removeprefix('torch.')}; {TYPES}")
         x = x.float()
     shape, wanted = tuple(x.shape[1:]), task.input_shape
     if len(wanted) == 3:
