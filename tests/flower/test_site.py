@@ -103,6 +103,8 @@ def test_numbers_that_would_have_to_be_converted_are_refused(dtype: str) -> None
         ((np.zeros((2, 5)), np.array([0, 4])), "has labels from 0 to 4"),
         ((np.zeros((2, 5)), np.array([-1, 0])), "has labels from -1 to 0"),
         ((np.zeros((2, 5)), np.array([0.5, 1])), "not whole"),
+        ([(np.zeros(5), 0.5), (np.zeros(5), 1)], "not whole"),
+        ([(np.zeros(5), [1, 0, 0, 0])], "1 samples and 4 labels"),
         ((np.zeros((2, 5)), np.array([0])), "2 samples and 1 labels"),
         (7, "cannot be read"),
         ([(np.zeros(5), "cat")], "cannot be read"),

@@ -161,10 +161,10 @@ def _columns(data: Any, task: Task) -> tuple[Any, Any]:
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(c, (Tensor, np.ndarray)) for c in data):
         return data[0], data[1]
     found = (data[i] for i in range(len(data))) if _is_indexed(data) else data
-    pairs = [(np.asarray(x), int(y)) for x, y in found]
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in found]
     if not pairs:
         return np.zeros((0, *task.input_shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
-    return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+    return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
 
 
 def _is_indexed(data: Any) -> bool:
