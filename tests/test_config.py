@@ -1,5 +1,7 @@
 """Settings: what is accepted, and the one line that everything else gets."""
 
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -135,3 +137,11 @@ def test_presets_fix_what_they_mean_and_leave_the_rest() -> None:
     assert settings.method == FedSSA(shared_rows="all", scope="all", fusion="sum", mu0=0.25)
     assert settings.table["method"]["name"] == "m1-b"
     assert parse_settings(tiny(method={"name": "standalone-scaled"})).method == Standalone(header_scale=3.0)
+
+
+@pytest.mark.parametrize("models", [{"archs": ["cnn-9"]}, {"shared": "cnn-9"}])
+def test_models_are_checked_by_a_python_that_skips_assertions_too(models: dict[str, Any]) -> None:
+    code = f"from fedssa.config import parse_settings; parse_settings({tiny(models=models)!r})"
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "SettingsError: models." in done.stderr
+    assert "'cnn-9': unknown" in done.stderr

@@ -175,6 +175,22 @@ def test_own_method_by_import_path(tmp_path: Path) -> None:
     assert own.records == named.records
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoTwoAlike(fedssa.Method):
+    """Each client names its inference after itself."""
+
+    @override
+    def predict(self, client: Client, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"client {client.id}": client.net(x)}
+
+
+def test_a_result_that_no_two_clients_report_alike_has_no_accuracy(tmp_path: Path) -> None:
+    result = fedssa.run(tiny(method={"name": "tests.test_experiment:NoTwoAlike"}), out=tmp_path / "run")
+    assert len(result.client_accuracies) == 4
+    with pytest.raises(ClientError, match="no kind of inference is reported by all clients"):
+        _ = result.accuracy
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_exception_in_a_clients_model_names_the_client(tmp_path: Path, workers: int) -> None:
     settings = tiny(models={"archs": ["mlp-1", f"{HERE}:failing_model"]}, run={"evaluate_start": False})

@@ -150,8 +150,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     settings = Settings(seed=seed, table=plain, **parts)
-    assert settings.factories  # every architecture exists
-    assert settings.shared
+    _ = settings.factories, settings.shared  # an architecture that does not exist is refused here
     if settings.method.needs_same_models and len(set(settings.models.archs)) > 1:
         raise SettingsError(
             f"method.name = {settings.table['method']['name']!r}: averages whole models, so all clients need the same; "

@@ -16,7 +16,7 @@ from fedssa.core.payload import Tensors
 from fedssa.core.rounds import Federation, run_rounds
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
-from fedssa.errors import DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
+from fedssa.errors import ClientError, DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
 from fedssa.lock import InterruptLater, RunLock
 from fedssa.population import SimulatedClients
 from fedssa.record import (
@@ -50,7 +50,8 @@ class RunResult:
     def accuracy(self) -> float:
         """The headline: mean over clients of their own models' test accuracy after the last round."""
         headline = self.records[-1].headline
-        assert headline is not None, "a finished round has been heard"
+        if headline is None:
+            raise ClientError(f"{self.path}: no kind of inference is reported by all clients; see the method's predict")
         return headline
 
     @property

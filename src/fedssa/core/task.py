@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fedssa.core.seeds import seeded
+from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedssa.core.split import SplitModel
@@ -20,6 +21,7 @@ class Task:
 
     def shared_start(self, seed: int) -> "SplitModel":
         """The shared model with the weights it starts from, at the server and at every client."""
-        assert self.build_shared is not None, "this task has no shared model"
+        if self.build_shared is None:
+            raise SettingsError("models.shared is missing: this task has no shared model, and the method asks for it")
         with seeded(seed, "server"):
             return self.build_shared()
