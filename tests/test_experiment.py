@@ -78,8 +78,25 @@ def test_the_start_that_is_loaded_is_the_one_its_method_made(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("client", [-1, 4])
 def test_a_client_that_does_not_exist_is_refused(finished: fedssa.RunResult, client: int) -> None:
-    with pytest.raises(RunDirError, match="has no client"):
-        fedssa.load_client(finished.path, client)
+    for load in (fedssa.load_client, fedssa.load_client_data):
+        with pytest.raises(RunDirError, match="has no client"):
+            load(finished.path, client)
+
+
+def test_data_that_have_changed_since_the_run_are_not_handed_out(tmp_path: Path) -> None:
+    """One sample more, and all are dealt anew: a client would be given for its test what it trained on."""
+    x, y = np.random.default_rng(0).random((101, 6)), np.arange(101) % 10
+    np.savez(tmp_path / "mine.npz", x=x[:100], y=y[:100])
+    table = tiny(data={"name": "npz", "file": str(tmp_path / "mine.npz")}, rounds={"total": 1, "fraction": 0.25})
+    result = fedssa.run(table, out=tmp_path / "run")
+    trained = result.records[1].clients[0].id
+    idle = next(k for k in range(4) if k != trained)
+    assert len(fedssa.load_client_data(result.path, trained).train) > 0
+    np.savez(tmp_path / "mine.npz", x=x, y=y)
+    for load, client in ((fedssa.load_client_data, trained), (fedssa.load_client, idle)):
+        with pytest.raises(DataError, match=r"begun with other data .*; restore those it began with$"):
+            load(result.path, client)
+    assert fedssa.load_client(result.path, trained).header.out_features == 10  # its model needs no data
 
 
 def test_models_are_kept_only_if_asked(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from fedssa.core.payload import Tensors
 from fedssa.core.rounds import Federation, run_rounds
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
-from fedssa.errors import ClientError, DataError, Diverged, FedSSAWarning, RunDirError, SettingsError
+from fedssa.errors import ClientError, Diverged, FedSSAWarning, RunDirError, SettingsError
 from fedssa.lock import InterruptLater, RunLock
-from fedssa.population import SimulatedClients
+from fedssa.population import SimulatedClients, clients_of
 from fedssa.record import (
     Outcome,
     RoundRecord,
@@ -171,12 +171,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
         settings = parse_settings(run_dir.settings)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
-        dataset = prepare(settings.data)
-        theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
-        if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
-            then, now = run_dir.data_digest[:12], dataset.digest[:12]
-            raise DataError(f"{path}: begun with other data or class names (digest {then}, now {now})")
-        begun = Run(run_dir, SimulatedClients(settings, dataset), lock, pool)
+        begun = Run(run_dir, clients_of(run_dir, settings), lock, pool)
         undo.pop_all()
         return begun
 

@@ -18,11 +18,12 @@ from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.training import LocalData, Samples, as_input
-from fedssa.data import Dataset
-from fedssa.errors import ClientError, FedSSAError, ModelError
+from fedssa.data import Dataset, prepare
+from fedssa.errors import ClientError, DataError, FedSSAError, ModelError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class
+from fedssa.record import RunDir
 from fedssa.simulate.slots import Slots
 
 
@@ -154,6 +155,18 @@ class SimulatedClients:
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
+
+
+def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
+    """The clients of a run that was begun. Other data are refused: they would be dealt anew."""
+    dataset = prepare(settings.data)
+    theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
+    if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
+        digests = f"digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]}"
+        raise DataError(
+            f"{run_dir.path}: begun with other data or class names ({digests}); restore those it began with"
+        )
+    return SimulatedClients(settings, dataset)
 
 
 def _num_weights(net: SplitModel) -> int:

@@ -13,9 +13,8 @@ from fedssa.core.client import copy_in, module_state
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.training import LocalData, representations
-from fedssa.data import prepare
 from fedssa.errors import RunDirError
-from fedssa.population import SimulatedClients, build_net, task_of
+from fedssa.population import SimulatedClients, build_net, clients_of, task_of
 from fedssa.record import RunDir, is_across_sites
 from fedssa.simulate.slots import Slots
 from fedssa.simulate.store import NO_SLOT, ClientStore
@@ -70,7 +69,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
-        return SimulatedClients(settings, prepare(settings.data)).client(client).net.eval()  # it never trained
+        return clients_of(directory, settings).client(client).net.eval()  # it never trained
     task = task_of(settings, len(directory.class_names), directory.input_shape)
     with seeded(settings.seed, "start", client=client):
         net = build_net(settings, client, task)
@@ -83,8 +82,11 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 
 def load_client_data(run_dir: Path | str, client: int) -> LocalData:
     """The samples that a client of a run trained, validated and was tested on."""
-    settings = parse_settings(_opened(Path(run_dir)).settings)
-    return SimulatedClients(settings, prepare(settings.data)).data(client)
+    directory = _opened(Path(run_dir))
+    settings = parse_settings(directory.settings)
+    if reason := _why_no_client(directory, settings, client):
+        raise RunDirError(reason)
+    return clients_of(directory, settings).data(client)
 
 
 def _opened(path: Path) -> RunDir:
@@ -95,9 +97,15 @@ def _opened(path: Path) -> RunDir:
     return directory
 
 
-def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:
+def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:
     if client not in range(settings.partition.clients):
         return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
+    return None
+
+
+def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:
+    if reason := _why_no_client(directory, settings, client):
+        return reason
     outcome = directory.outcome()
     if outcome is None:
         return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
