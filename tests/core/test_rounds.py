@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import pytest
 import torch
@@ -47,6 +48,9 @@ def records(rounds: Sequence[Round]) -> list[RoundRecord]:
         (5, 0.3, 2),  # floor(1.5 + 0.5) = 2
         (5, 0.5, 3),  # floor(2.5 + 0.5) = 3: halves go up
         (10, 0.14, 1),  # floor(1.4 + 0.5) = 1
+        (50, 0.29, 15),  # floor(14.5 + 0.5) = 15; in binary floats 14.499…
+        (100, 0.575, 58),  # floor(57.5 + 0.5) = 58; in binary floats 57.499…
+        (100, 1e-05, 1),  # written with an exponent
         (10, 0.16, 2),  # floor(1.6 + 0.5) = 2
         (3, 0.99, 3),  # floor(2.97 + 0.5) = 3
     ],
@@ -61,8 +65,29 @@ def test_a_cohort_is_of_different_clients_in_order(num_clients: int, fraction: f
     assert chosen == sorted(set(chosen))
     assert set(chosen) <= set(range(num_clients))
     assert all(type(client) is int for client in chosen)
-    assert len(chosen) == max(1, math.floor(fraction * num_clients + 0.5))
+    assert len(chosen) == max(1, math.floor(Fraction(repr(fraction)) * num_clients + Fraction(1, 2)))
     assert cohort(num_clients, fraction, seed, t) == chosen
+
+
+@given(st.integers(1, 10**6), st.integers(1, 4), st.integers(1, 300))
+def test_the_size_is_that_of_decimal_arithmetic(digits: int, places: int, num_clients: int) -> None:
+    numerator, denominator = 1 + digits % 10**places, 10**places
+    size = len(cohort(num_clients, float(f"{numerator}e-{places}"), seed=0, t=0))
+    assert size == max(1, (2 * numerator * num_clients + denominator) // (2 * denominator))
+
+
+def test_halves_go_up_for_every_fraction_of_three_places() -> None:
+    halves = [(n, k) for n in range(1, 1001) for k in range(1, 101) if 2 * n * k % 2000 == 1000]
+    assert len(halves) > 100
+    for n, k in halves:
+        assert len(cohort(k, n / 1000, seed=0, t=0)) == (n * k + 500) // 1000
+
+
+def test_the_papers_fractions_keep_their_cohorts() -> None:
+    """In binary arithmetic too they have these sizes, so no record of theirs changes."""
+    for fraction in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0):
+        for num_clients in (10, 50, 100):
+            assert len(cohort(num_clients, fraction, 0, 0)) == math.floor(fraction * num_clients + 0.5)
 
 
 def test_cohorts_differ_over_rounds_and_seeds() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, NamedTuple, Protocol
 
 from annotated_types import Ge, Gt, Le
@@ -42,8 +43,11 @@ class Round(NamedTuple):
 
 
 def cohort(num_clients: int, fraction: float, seed: int, t: int) -> list[int]:
-    """K = max(1, floor(C·N + 0.5)) clients without replacement, the same for every method."""
-    size = max(1, math.floor(fraction * num_clients + 0.5))
+    """K = max(1, floor(C·N + 0.5)) clients without replacement, the same for every method.
+
+    C is meant as it is written: the binary number nearest to 0.29 is below it, and 50 clients would give 14, not 15.
+    """
+    size = max(1, math.floor(Fraction(str(fraction)) * num_clients + Fraction(1, 2)))
     chosen = numpy_rng(seed, "cohort", t=t).choice(num_clients, size, replace=False)
     return sorted(int(c) for c in chosen)
 
