@@ -75,3 +75,11 @@ def test_a_coordinator_may_change_what_is_its_own(change: dict[str, Any]) -> Non
 def test_a_shared_model_is_the_same_at_server_and_sites() -> None:
     federation = parse_federation(LEAST | {"method": {"name": "fml"}, "models": {"shared": "cnn-5"}})
     assert federation.task.shared_start(0).header.weight.shape == (10, 500)
+
+
+@pytest.mark.parametrize(
+    ("quorum", "num_clients", "enough"), [(0.55, 20, 11), (0.07, 100, 7), (0.5, 3, 2), (1.0, 7, 7), (0.01, 4, 1)]
+)
+def test_a_quorum_is_meant_as_it_is_written(quorum: float, num_clients: int, enough: int) -> None:
+    deploy = parse_federation(LEAST | {"deploy": {"quorum": quorum}}).deploy
+    assert deploy.enough(num_clients) == enough

@@ -12,9 +12,11 @@ clients = ["north", "south", "west"]    # client 0, 1, 2
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -53,6 +55,10 @@ class Deploy:
     norm_bound: Annotated[float, Gt(0)] = 1e6  # largest norm of an upload
     max_bytes: Annotated[int, Ge(1)] = 100_000_000  # largest size of an upload
     keys: bool = True  # nodes have keys, so that a client's node id is the same for the whole run
+
+    def enough(self, num_clients: int) -> int:
+        """How many of them the quorum asks for, as it is written: in binary floats 0.55 · 20 is more than 11."""
+        return math.ceil(Fraction(str(self.quorum)) * num_clients)
 
 
 @dataclass(frozen=True)

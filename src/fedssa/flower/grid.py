@@ -4,7 +4,6 @@ A client is known by the id that its node says in its hello, never by the id of 
 message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and changes nothing.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -83,7 +82,7 @@ class GridFederation:
             self._welcome(evaluate_start=evaluate_start)
         if not self._started and self._deploy.keys and self._disputed:
             raise AnswerError(f"two nodes say they are client {min(self._disputed)}; stop the one that is not")
-        if not self._started and len(self._here) < math.ceil(self._deploy.quorum * num_clients):
+        if not self._started and len(self._here) < self._deploy.enough(num_clients):
             missing = [name for k, name in enumerate(self._federation.clients) if k not in self._here]
             raise AnswerError(
                 f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
@@ -133,7 +132,7 @@ class GridFederation:
         To ask twice is safe: a site that has trained this round sends the answer it has.
         """
         self._t = t
-        need, deadline = math.ceil(self._deploy.quorum * len(downlinks)), time.monotonic() + self._deploy.deadline
+        need, deadline = self._deploy.enough(len(downlinks)), time.monotonic() + self._deploy.deadline
         requests = {client: self._request(client, t, down) for client, down in downlinks.items()}
         to_ask, asked, tries = set(requests), dict[str, int](), dict.fromkeys(requests, 0)
         answers, heard, reminded = dict[int, Answer](), set[int](), False
