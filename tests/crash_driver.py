@@ -104,7 +104,8 @@ def main(folder: Path) -> None:
         in_child(lambda out=out: continue_or_start(settings, out))  # type: ignore[misc]
         if {name: (out / name).read_bytes() for name in kept} != expected:
             wrong.append(at)
-    builtins.print(json.dumps({"kill_points": at - 1, "wrong": wrong}))
+    leftovers = [path.name for path in folder.glob(".*")]
+    builtins.print(json.dumps({"kill_points": at - 1, "wrong": wrong, "leftovers": leftovers}))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from fedssa.core.rounds import Federation, run_rounds
 from fedssa.data import prepare
 from fedssa.environment import describe, refuse_other
 from fedssa.errors import ClientError, Diverged, FedSSAWarning, RunDirError, SettingsError
-from fedssa.lock import InterruptLater, RunLock
+from fedssa.lock import InterruptLater, RunLock, staging_of
 from fedssa.population import SimulatedClients, clients_of
 from fedssa.record import (
     Outcome,
@@ -102,11 +102,11 @@ def start(settings: Settings, out: Path, *, workers: int | None = 1, ray: str | 
 
     If there are to be several workers, they start while the data are read here.
     """
-    staging = out.with_name(f".{out.name}.{os.getpid()}")
     with ExitStack() as undo:
         with writing(out, begun=False):
             if out.exists():
                 raise RunDirError(_already_there(out, settings))
+            staging = staging_of(out)
             _make_parents(staging, undo)
             undo.callback(shutil.rmtree, staging, ignore_errors=True)
             staging.mkdir()

@@ -1,7 +1,8 @@
-"""One process a run directory, and a Ctrl-C that waits for a commit."""
+"""One process a run directory, what a killed one leaves behind, and a Ctrl-C that waits for a commit."""
 
 import fcntl
 import os
+import shutil
 import signal
 import threading
 import time
@@ -39,11 +40,15 @@ class RunLock:
         os.close(self.descriptor)
 
     def _try(self) -> bool:
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return _try_lock(self.descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder(folder: Path) -> int | None:
@@ -53,6 +58,33 @@ def holder(folder: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if _is_alive(pid) else None
+
+
+def staging_of(target: Path) -> Path:
+    """The hidden folder in which this process makes `target`, which then appears by rename.
+
+    Those that processes left behind because they were killed in the midst of it are removed.
+    """
+    own = target.with_name(f".{target.name}.{os.getpid()}")
+    for folder in target.parent.glob(".*"):
+        name, _, pid = folder.name.rpartition(".")
+        if name == f".{target.name}" and pid.isdecimal() and (folder == own or not _is_alive(int(pid))):
+            _remove_unless_held(folder)
+    return own
+
+
+def _remove_unless_held(folder: Path) -> None:
+    """Somebody on another machine, whose process ids we do not see, would hold its lock."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:  # there is none
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    try:
+        if _try_lock(descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def _is_alive(pid: int) -> bool:

@@ -23,6 +23,7 @@ from fedssa.flower.certificates import check_public_key, renew_server, write_cer
 from fedssa.flower.federation_file import FILE_NAME, Deploy, read_federation
 from fedssa.flower.node import is_loopback
 from fedssa.flower.submit import CONNECTION, flwr
+from fedssa.lock import staging_of
 
 ADDRESS_FILE = "address.json"
 FIRST_RUNTIME_PORT = 9100  # of sites on one machine: this and the next ones
@@ -73,7 +74,7 @@ def init(
     target = _plain_path(directory)
     if target.exists():
         raise RunDirError(f"{directory}: exists already; choose another directory")
-    staging = target.with_name(f".{target.name}.{os.getpid()}")
+    staging = staging_of(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir(mode=0o700)

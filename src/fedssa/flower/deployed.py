@@ -26,7 +26,7 @@ from fedssa.flower.federation_file import Federation
 from fedssa.flower.grid import POLL, Fault, GridFederation, Known
 from fedssa.flower.patience import Grid
 from fedssa.flower.state import write_durably
-from fedssa.lock import RunLock
+from fedssa.lock import RunLock, staging_of
 from fedssa.record import CHECKPOINT, Outcome, RoundRecord, RunDir, Scores, fill_run_dir, writing
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
@@ -122,9 +122,10 @@ def _create(federation: Federation, out: Path) -> RunDir:
     """It appears by rename, complete, or not at all."""
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
-    section, staging = federation.task_section, out.with_name(f".{out.name}.{os.getpid()}")
-    staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape)
+    section = federation.task_section
     with writing(out, begun=False):
+        staging = staging_of(out)
+        staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape)
         fill_run_dir(staged, describe(federation.settings.run.kernel))
         start = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}), {})
         write_durably(_checkpoint_file(staging), _pack(start))
