@@ -45,6 +45,22 @@ def test_training_helps(finished: fedssa.RunResult) -> None:
     assert finished.accuracy > start_accuracy + 0.3
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("method", ["fedssa", "fedproto", "fedkd"])
+def test_the_callers_gradient_mode_does_not_matter(tmp_path: Path, mode: Any, method: str) -> None:
+    table = tiny(method={"name": method})
+    whole = fedssa.run(table, out=tmp_path / "whole")
+    begun = start(parse_settings(table), tmp_path / "stopped")
+    with closing(begun):
+        next(record for record in begun.rounds() if record.t == 1)
+    with mode():
+        inside = fedssa.run(table, out=tmp_path / "inside")
+        resumed = fedssa.resume(tmp_path / "stopped")
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    assert inside.records == resumed.records == whole.records
+
+
 def test_a_loaded_model_has_the_accuracy_that_was_recorded(finished: fedssa.RunResult) -> None:
     for client, accuracy in finished.client_accuracies.items():
         model = fedssa.load_client(finished.path, client)

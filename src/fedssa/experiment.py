@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedssa.config import Settings, load_settings, parse_settings
 from fedssa.core.payload import Tensors
 from fedssa.core.rounds import Federation, run_rounds
@@ -59,6 +61,7 @@ class RunResult:
         return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
 
 
+@torch.inference_mode(False)  # with gradients, whatever the caller's mode: in this process clients train too
 def run(
     settings: "Settings | Mapping[str, Any] | Path | str",
     *,
@@ -75,6 +78,7 @@ def run(
     return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers, ray=ray), workers)
 
 
+@torch.inference_mode(False)
 def resume(path: Path | str, *, workers: int = 1, ray: str | None = None) -> RunResult:
     """Finish a run that was stopped; of one that has ended, the result."""
     begun = reopen(Path(path), workers=workers, ray=ray)

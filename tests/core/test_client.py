@@ -344,3 +344,12 @@ def test_all_tensors_that_leave_a_client_of_every_method(name: str) -> None:
     down = method.downlink(method.server_init(TASK, seed=0), client.hello(evaluate_start=False), t=0)
     payload = client.run_round(copies(down), t=0).payload
     assert {key: (tensor.dtype, list(tensor.shape)) for key, tensor in payload.items()} == LEAVES[name]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_client_trains_whatever_the_callers_gradient_mode(mode: Any) -> None:
+    free, held = make_client(), make_client()
+    expected = free.run_round({}, t=0)
+    with mode():
+        assert held.run_round({}, t=0) == expected
+        assert not torch.is_grad_enabled()

@@ -85,6 +85,7 @@ class Client:
             start = evaluate(self, self._method) if evaluate_start else None
         return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start)
 
+    @torch.inference_mode(False)  # which turns gradients on too: whoever calls may have them off
     def run_round(self, down: Tensors, t: int) -> Answer:
         """receive → train → answer."""
         with one_thread(), using(self.kernel):
