@@ -21,6 +21,7 @@ import fedssa
 import fedssa.experiment
 from fedssa.config import parse_settings
 from fedssa.core.client import Client
+from fedssa.core.payload import Tensors
 from fedssa.errors import ClientError, DataError, Diverged, FedSSAWarning, ModelError, RunDirError
 from fedssa.experiment import start
 from fedssa.record import RunDir
@@ -378,6 +379,23 @@ def test_a_header_that_grows_is_warned_of(tmp_path: Path) -> None:
     before, during = (str(warning.message) for warning in caught)
     assert "sum fusion will multiply the headers' scale by about" in before
     assert "has grown" in during
+    assert during.endswith("use a smaller method.t_stable or method.mu0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubling(fedssa.Method):
+    """Its headers grow, and it has no option to keep them from it."""
+
+    @override
+    @torch.no_grad()
+    def receive(self, client: Client, down: Tensors, t: int) -> None:
+        client.net.header.weight.mul_(2)
+
+
+def test_a_header_that_grows_is_warned_of_with_options_that_the_method_has(tmp_path: Path) -> None:
+    table = tiny(method={"name": f"{HERE}:Doubling"}, rounds={"total": 5, "fraction": 1.0}, local={"lr": 1e-6})
+    with pytest.warns(FedSSAWarning, match=r"has grown 1\d times since its first round; .* use a smaller local\.lr$"):
+        fedssa.run(table, out=tmp_path / "run")
 
 
 def test_a_shared_model_larger_than_a_clients_own_is_warned_of(tmp_path: Path) -> None:

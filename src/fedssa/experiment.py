@@ -267,7 +267,7 @@ class Run:
                 self._warned_of_growth = True
                 warnings.warn(
                     f"round {record.t}: the header of client {client.id} has grown {grown:.0f} times since its "
-                    "first round; if accuracy falls, use a smaller method.t_stable or method.mu0",
+                    f"first round; if accuracy falls, use a smaller {_what_scales_headers(self.settings)}",
                     FedSSAWarning,
                     stacklevel=3,
                 )
@@ -281,6 +281,12 @@ class Run:
                 write_representations(self.dir, self._store, self._clients)
             self.dir.write_outcome(Outcome("finished", t=self.records[-1].t))
         shutil.rmtree(self.dir.store, ignore_errors=True)
+
+
+def _what_scales_headers(settings: Settings) -> str:
+    """The options of the method that decide how far headers grow; where it has none, the step size does."""
+    own = [f"method.{name}" for name in ("t_stable", "mu0") if name in settings.table["method"]]
+    return " or ".join(own) or "local.lr"
 
 
 def _already_there(out: Path, settings: Settings) -> str:
