@@ -24,6 +24,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_table_is_cut_in_two(page: Path) -> None:
+    """A row after a blank line begins a new table, which needs its line of dashes."""
+    for row, second in re.findall(r"\n\n(\|.*)\n(.*)", page.read_text()):
+        assert re.fullmatch(r"[|: -]+", second), f"{page.name}: {row}"
+
+
 def test_every_command_in_the_docs_exists_with_its_options() -> None:
     lines = [
         line for page in PAGES for kind in ("sh", "bash") for block in blocks(page, kind) for line in block.splitlines()
