@@ -1,4 +1,4 @@
-"""The shell command that repeats a run, on any machine that has the package. Nothing here imports torch."""
+"""The shell command that repeats a run, typed at the root of a checkout. Nothing here imports torch."""
 
 import json
 import shlex

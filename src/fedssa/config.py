@@ -1,4 +1,4 @@
-"""TOML → validated settings. The only file that knows pydantic.
+"""TOML → validated settings; pydantic checks them against the types that stand at their fields.
 
 Each part of the settings is a frozen dataclass that declares types and ranges where it stands: a method, a
 data source, a partition, LocalTraining, Rounds, and the few below. Unknown keys are errors.
@@ -53,7 +53,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, completely: equal settings (and equal data) give equal results."""
+    """One run, completely: equal settings give equal results on equal data, with the same versions and kernel."""
 
     seed: int
     data: Source

@@ -6,7 +6,7 @@ FedSSAError
 ├── ModelError        a model cannot take part (no header, wrong input, ...)
 ├── RunDirError       a run directory is of other settings, in use, damaged, or cannot be written
 ├── ClientError       a client's own code failed
-├── AnswerError       what a client sent cannot be used
+├── AnswerError       what a client sent cannot be used, or nothing came that can be
 └── Diverged          NaN or infinity in training: a result, not a mistake
 
 FedSSAWarning         what a user should know, and the run goes on
@@ -40,7 +40,7 @@ class ClientError(FedSSAError):
 
 
 class AnswerError(FedSSAError):
-    """A client's answer is not what its method sends."""
+    """A client's answer is not what its method sends, or there are too few answers to go on."""
 
 
 class Diverged(FedSSAError):

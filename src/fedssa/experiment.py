@@ -1,4 +1,4 @@
-"""The composition root: settings → clients, method, federation → records on disk; stop, resume, finish."""
+"""The composition root of a simulation: settings → clients, federation → records on disk; stop, resume, finish."""
 
 import os
 import shutil

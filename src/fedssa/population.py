@@ -28,7 +28,7 @@ from fedssa.simulate.slots import Slots
 
 
 class SimulatedClients:
-    """The clients of a simulation; each is built anew from (seed, client) whenever it is its turn."""
+    """The clients of a simulation; each is made when it is its turn, from (seed, client) or for the state it has."""
 
     def __init__(self, settings: Settings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset

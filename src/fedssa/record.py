@@ -6,7 +6,7 @@ A run directory holds
     environment.json   versions, machine, kernel
     rounds.jsonl       one RoundRecord a line; equal runs give equal files
     timings.jsonl      seconds a round, and across sites the bytes of its messages; they differ from run to run
-    store/             client states and server state, while the run is going
+    store/             client states and server state, until the run has finished
     models/            the final models of clients that trained, one safetensors file each
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them
     tensorboard/       an event file, if it was asked for
@@ -111,7 +111,7 @@ class RoundRecord:
 
 @cache
 def _reader() -> "TypeAdapter[RoundRecord]":
-    """Checks every type, and is faster than json and constructors; imported where it is used, as torch is."""
+    """Checks every type, and is faster than json and constructors; pydantic is imported when the first line is read."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(RoundRecord)
@@ -242,7 +242,7 @@ class RunDir:
 
 
 def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
-    """Write what a run directory has from the start; it gets its final name when the store is there too."""
+    """Write what a run directory has from the start; it gets its final name when what a restart needs is there too."""
     run_dir.path.mkdir(parents=True, exist_ok=True)
     head = {
         "format": FORMAT,

@@ -8,7 +8,8 @@ clients = ["north", "south", "west"]    # client 0, 1, 2
 [run]      kernel, target, evaluate_start
 [deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
 
-`agreement` is a digest of all that a site's bits and its messages depend on: a site answers only to its own.
+`agreement` is a digest of all that a site's messages depend on, and its bits but for versions and the kernel, which its
+own copy of this file names: a site answers only to its own.
 """
 
 import json

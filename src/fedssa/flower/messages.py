@@ -1,7 +1,7 @@
 """Flower's records ↔ what crosses a client's boundary: ClientInfo and Answer up, a request down. All of it is here.
 
-One ConfigRecord a message. Tensors travel as one safetensors blob; everything else is a plain scalar that anyone who
-looks at a message can read. What came over the wire is checked before anything is made of it.
+One ConfigRecord a message. Tensors travel as one safetensors blob; everything else is a plain number or word, or a list
+of them, which anyone who looks at a message can read. What came over the wire is checked before anything is made of it.
 """
 
 import math

@@ -30,7 +30,7 @@ class Preview:
 
 
 def preview(reference: str, federation: Federation) -> Preview:
-    """The id does not matter to what is sent; the site is built as client 0 and forgotten."""
+    """The id does not matter to the form of what is sent; the site is built as client 0 and forgotten."""
     task, method = federation.task, federation.settings.method
     client = client_of(reference, federation, 0)
     try:

@@ -1,4 +1,4 @@
-"""A site: somebody's model and data. Neither leaves it.
+"""A site: somebody's model and data. No sample leaves it, and of the model only what the method sends.
 
     # my_site.py
     from fedssa.flower.site import Site

@@ -1,4 +1,4 @@
-"""A site's own disk: its model, what its method remembers, and its last answer. The site is the only one that has them.
+"""A site's own disk: its model, what its method remembers, and its last answer. Nobody else keeps a copy of them.
 
     STATE_DIR/lock                    one process at a time
     STATE_DIR/RUN.safetensors         of each run: the state after the last round it trained, and that round's answer

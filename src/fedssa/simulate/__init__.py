@@ -1,1 +1,1 @@
-"""Federations on one machine: in this process (serial, the reference) or on a pool of worker processes."""
+"""Simulated federations: in this process (serial, the reference) or on workers, processes here or actors elsewhere."""

@@ -1,4 +1,5 @@
-"""A federation on a pool of worker processes: single-threaded, alive for the whole run, replaced when they die."""
+"""A pool of worker processes (single-threaded, alive for the whole run, replaced when they die), and a federation on
+any workers."""
 
 import os
 import selectors
