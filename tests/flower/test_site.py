@@ -103,6 +103,8 @@ def test_numbers_that_would_have_to_be_converted_are_refused(dtype: str) -> None
         ((np.zeros((2, 5)), np.array([0, 4])), "has labels from 0 to 4"),
         ((np.zeros((2, 5)), np.array([-1, 0])), "has labels from -1 to 0"),
         ((np.zeros((2, 5)), np.array([0.5, 1])), "not whole"),
+        ((np.full((2, 5), np.nan), np.array([0, 1])), "holds NaN or infinity"),
+        ((np.full((2, 5), 1e300), np.array([0, 1])), "holds NaN or infinity"),
         ([(np.zeros(5), 0.5), (np.zeros(5), 1)], "not whole"),
         ([(np.zeros(5), [1, 0, 0, 0])], "1 samples and 4 labels"),
         ((np.zeros((2, 5)), np.array([0])), "2 samples and 1 labels"),
@@ -145,6 +147,13 @@ def test_a_site_uses_the_kernel_that_its_file_names(file: Path) -> None:
 def test_what_is_no_site_is_refused(file: Path, name: str, kind: type[FedSSAError], reason: str) -> None:
     with pytest.raises(kind, match=reason):
         client_of(f"{file}{name}", federation(), 0)
+
+
+@pytest.mark.parametrize(("given", "name"), [('["flipp"]', "flipp"), ('"crop"', "c")])
+def test_an_unknown_augmentation_is_refused(file: Path, given: str, name: str) -> None:
+    file.write_text(SITE.format(parts=f"train=(X, Y), test=PAIRS, augmentations={given}"))
+    with pytest.raises(SettingsError, match=f"^augmentations: '{name}' is unknown; give a list of some of crop, flip"):
+        client_of(str(file), federation(), 0)
 
 
 def test_a_missing_file_an_empty_part_and_a_model_that_does_not_fit_are_refused(file: Path, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, Setti
 from fedssa.flower.federation_file import Federation
 from fedssa.models import build
 
+AUGMENTATIONS = ("crop", "flip", "erase")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
@@ -46,7 +48,7 @@ class Site:
     train: Any
     test: Any
     val: Any = ()
-    augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip"
+    augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
 
 
 def client_of(reference: str, federation: Federation, client: int) -> Client:
@@ -57,6 +59,7 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
             site = load_site(reference, task)
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
+        _check_augmentations(site)
         with seeded(settings.seed, "start", client=client):
             net = _net_of(reference, site, task)
         made = Client(
@@ -177,6 +180,8 @@ def _as_stored(part: str, x: Tensor, task: Task) -> Tensor:
         if not x.is_floating_point():
             raise DataError(f"{part}: its samples are {str(x.dtype).removeprefix('torch.')}; {TYPES}")
         x = x.float()
+        if not x.isfinite().all():
+            raise DataError(f"{part}: holds NaN or infinity; all values must be finite in float32")
     shape, wanted = tuple(x.shape[1:]), task.input_shape
     if len(wanted) == 3:
         channels, height, width = wanted
@@ -192,6 +197,15 @@ def _as_stored(part: str, x: Tensor, task: Task) -> Tensor:
 
 def _times(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "single numbers"
+
+
+def _check_augmentations(site: Site) -> None:
+    """A misspelt one would be none at all, and so would be the letters of a single string."""
+    for name in site.augmentations:
+        if name not in AUGMENTATIONS:
+            raise SettingsError(
+                f"augmentations: {name!r} is unknown; give a list of some of {', '.join(AUGMENTATIONS)}"
+            )
 
 
 def _check_sizes(data: LocalData) -> None:
