@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedssa.core.augment import draw
 from fedssa.core.method import Method
+from fedssa.core.optim import SGD
 from fedssa.core.payload import Tensors
 from fedssa.core.seeds import one_thread, seeded, torch_rng
-from fedssa.core.sgd import SGD
 from fedssa.errors import Diverged
 from fedssa.kernels import Moves, gather, using
 from fedssa.kernels.in_torch import as_floats
@@ -76,7 +76,7 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
     for module in modules:
         module.train()
     params = [p for module in modules for p in module.parameters()]
-    sgd = SGD(params, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
+    sgd = SGD(momentum=local.momentum, weight_decay=local.weight_decay).start(params)
     samples = client.data.train
     order = torch_rng(client.seed, "batches", t=t, client=client.id)
     total, steps, sums = 0.0, 0, dict[str, Tensor]()
@@ -91,7 +91,7 @@ def train(client: "Client", method: Method, local: LocalTraining, t: int) -> Tra
                 loss.backward()  # type: ignore[no-untyped-call]
                 if local.clip:
                     torch.nn.utils.clip_grad_norm_(sgd.params, local.clip)
-                sgd.step()
+                sgd.step(local.lr)
                 value = loss.item()
                 if not math.isfinite(value):
                     raise Diverged(client.id, t, norm)
