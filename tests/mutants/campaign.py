@@ -41,8 +41,8 @@ class Campaign:
         return self._whole[part]
 
     def limit(self, part: str) -> float:
-        """Long enough for a machine that is busy; a mutant that takes longer will never end."""
-        return 20 + 3 * self._whole[part]
+        """Long enough for a machine that becomes busy; a mutant that takes longer will never end."""
+        return 60 + 5 * self._whole[part]
 
     def run(self, part: str, mutants: Iterable[Mutant]) -> Iterator[Result]:
         with ThreadPoolExecutor(self._jobs) as pool:

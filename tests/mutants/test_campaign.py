@@ -20,10 +20,12 @@ def unused(x):
     return not x
 """
 TEST = """
+import pytest
 from toy.numbers import double
 
-def test_double():
-    assert double(3) == 6
+@pytest.mark.parametrize("x", [3], ids=["number three"])
+def test_double(x):
+    assert double(x) == 6
 """
 
 
@@ -41,7 +43,7 @@ def test_killed_and_survived_are_told_apart(toy: Path, tmp_path: Path) -> None:
     campaign = Campaign(toy, {"toy": TOY}, tmp_path / "copies", jobs=2)
     results = {r.kind: r for r in campaign.run("toy", all_mutants(toy, TOY))}
     assert {kind: result.outcome for kind, result in results.items()} == {"sign": "killed", "logic": "survived"}
-    assert results["sign"].noticed_by == "tests/test_toy.py::test_double"
+    assert results["sign"].noticed_by == "tests/test_toy.py::test_double[number three]"
     assert tree(toy) == before
 
 

@@ -37,7 +37,7 @@ class Ran:
     @property
     def failed(self) -> str:
         """The first test that noticed, or that could not even be read."""
-        found = re.search(r"^(?:FAILED|ERROR) (\S+)", self.said, re.MULTILINE)
+        found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", self.said, re.MULTILINE)
         return found.group(1) if found else ""
 
 
