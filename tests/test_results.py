@@ -1,5 +1,7 @@
 """docs/results is true: its records are runs that the commands beside them repeat, its tables are those records."""
 
+import csv
+import json
 import re
 import subprocess
 import sys
@@ -10,11 +12,8 @@ import pytest
 from fedssa.config import parse_settings
 from fedssa.paper import every_run
 from fedssa.record import RunDir
-from fedssa.report.accuracy import accuracy_table
-from fedssa.report.charts.looks import looks
-from fedssa.report.gather import Found, gather
-from fedssa.report.groups import group_runs, slug
-from fedssa.report.tables import to_csv
+from fedssa.report.gather import Found, Gathered, gather
+from fedssa.report.page import contents
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -39,12 +38,22 @@ def test_every_record_is_of_a_whole_run_that_a_command_repeats(runs: tuple[Found
 
 
 def test_the_tables_are_what_the_records_say(runs: tuple[Found, ...]) -> None:
-    groups = group_runs(runs)
-    seen = looks(label for group in groups for label in group.labels.values())
-    tables = RESULTS / "report/tables"
-    for number, group in enumerate(groups):
-        table = accuracy_table(group, seen, slug(number, group))
-        assert to_csv(table) == (tables / f"{table.name}.csv").read_text()
+    """Every table as Markdown and as CSV, whole."""
+    written = contents(Gathered(runs, ()))
+    names = [name for name in written if name == "tables.md" or name.endswith(".csv")]
+    assert len(names) == 6
+    for name in names:
+        assert written[name].decode() == (RESULTS / "report" / name).read_text(), name
+
+
+def test_the_files_hold_percent_where_they_say_so(runs: tuple[Found, ...]) -> None:
+    """From the last line of each run's rounds.jsonl, without any code of the report."""
+    with (RESULTS / "report/tables/runs.csv").open() as file:
+        accuracies = {row["run"]: float(row["accuracy, %"]) for row in csv.DictReader(file)}
+    assert len(accuracies) == len(runs)
+    for run in runs:
+        last = json.loads((run.path / "rounds.jsonl").read_bytes().splitlines()[-1])
+        assert accuracies[run.name] == pytest.approx(100 * next(iter(last["accuracy"].values())), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedssa.errors import SettingsError
-from fedssa.record import Outcome
+from fedssa.record import Outcome, RunDir
 from fedssa.report.gather import gather
 from fedssa.report.output import MARKER, write_report
 from fedssa.report.page import contents, write
@@ -58,9 +58,10 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert list(table) == ["standalone", "fedssa", "fd", "fml"]
     fedssa = table["fedssa"]
     # clients 0.69 … 0.77, mean 0.73; with seed 1 0.02 more
-    assert float(fedssa["accuracy, %"]) == pytest.approx(0.74)
-    assert float(fedssa["best by val., %"]) == pytest.approx(0.74)
-    assert float(fedssa["vs standalone, points"].lstrip("'")) == pytest.approx(0.2)
+    assert float(fedssa["accuracy, %"]) == pytest.approx(74)
+    assert float(fedssa["best by val., %"]) == pytest.approx(74)
+    assert float(fedssa["vs standalone, points"]) == pytest.approx(20)
+    assert float(rows_of(two_seeds, "runs")["fedssa1"]["accuracy, %"]) == pytest.approx(75)
     assert float(fedssa["seeds"]) == 2
     assert [row["verdict"] for row in table.values()] == ["", "higher", "no difference shown", "lower"]
     # 9 clients send 10 numbers up in every round and get 5 in all but the first
@@ -68,6 +69,49 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert "Two seeds: intervals and verdicts speak of clients, given these seeds" in text_of(two_seeds)
     assert "± 1.4" in text_of(two_seeds)  # 0.02 / √2
     assert "+20.0 [+20.0, +20.0]" in text_of(two_seeds)
+
+
+def test_every_csv_file_holds_what_is_printed_in_the_unit_of_its_column(tmp_path: Path) -> None:
+    """A figure in a file and the same figure on the page are equal but for rounding, so no unit can differ."""
+    for i, (method, last) in enumerate({"standalone": 0.5, "fedssa": 0.7, "fml": 0.4}.items()):
+        for seed in (0, 1):
+            for epochs in (1, 2):
+                table = settings(method, seed=seed, partition__clients=9, local__epochs=epochs)
+                made = finished_run(tmp_path / f"{method}{seed}{epochs}", rounds(last, clients=9), table)
+                _with_flops(made, 10 ** (6 + i))
+    files = report(tmp_path)
+    printed = _printed(files["tables.md"].decode())
+    names = [name for name in files if name.endswith(".csv")]
+    assert len(names) == len(printed) == 4
+    checked = 0
+    for name, cells_on_page in zip(names, printed, strict=True):
+        cells = list(csv.reader(io.StringIO(files[name].decode())))
+        for row, row_on_page in zip(cells[1:], cells_on_page[2:], strict=True):
+            for cell, text in zip(row, row_on_page, strict=True):
+                if (shown := _quantity(text)) is not None:
+                    checked += 1
+                    assert float(cell) == pytest.approx(shown, rel=0.006, abs=0.051), (name, row, text)
+    assert checked > 100
+    assert {"vs standalone, points", "accuracy, %"} <= set(next(csv.reader([files[names[1]].decode().split("\n")[0]])))
+
+
+def _with_flops(run: RunDir, flops: int) -> None:
+    content = run.rounds_file.read_text()
+    run.rounds_file.write_text(content.replace('"flops":null', f'"flops":{flops}'))
+
+
+def _printed(text: str) -> list[list[list[str]]]:
+    """The tables of a Markdown page, as cells."""
+    tables = re.findall(r"(?:^\|.*\n)+", text.replace("\\", ""), flags=re.MULTILINE)
+    return [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()] for table in tables]
+
+
+def _quantity(text: str) -> float | None:
+    """74.0 ± 1.4 → 74, 193 G → 193e9; None for words."""
+    found = re.match(r"([+-]?\d[\d.]*)( ([kMGTP])\b)?", text)
+    if found is None or re.fullmatch(r"\d+ of \d+", text):
+        return None
+    return float(found[1]) * 1000 ** ("kMGTP".index(found[3]) + 1 if found[3] else 0)
 
 
 def test_one_line_above_each_table_says_that_nothing_was_tuned(two_seeds: dict[str, bytes]) -> None:

@@ -37,7 +37,7 @@ def at_a_glance(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table | N
         rows.append((Cell(method, method, series=look.series), *cells))
     columns = (
         Column("method", number=False),
-        *(Column(f"{i + 1}. {title(g)} ({_seeds(g)})") for i, g in enumerate(shown)),
+        *(Column(f"{i + 1}. {title(g)} ({_seeds(g)}), %") for i, g in enumerate(shown)),
     )
     notes = [
         "Mean accuracy over all clients after the last round, in percent; ± over seeds.",

@@ -21,7 +21,7 @@ class Column:
 @dataclass(frozen=True)
 class Cell:
     text: str
-    sort: float | str | None = None  # None: last, whichever way it is sorted
+    value: float | str | None = None  # in the unit of its column, for sorting and for files; None comes last
     note: str = ""  # smaller, below
     kind: str = ""  # for the eye: "higher", "lower", "muted"
     series: int | None = None  # the method whose mark stands before it
@@ -40,7 +40,8 @@ class Table:
 def number(value: float | None, form: str = ".1f", *, scale: float = 1, note: str = "", kind: str = "") -> Cell:
     if value is None:
         return Cell(NOTHING, None, kind="muted")
-    return Cell(format(scale * value, form), value, note, kind)
+    scaled = scale * value
+    return Cell(format(scaled, form), scaled, note, kind)
 
 
 def percent(value: float | None, *, note: str = "", kind: str = "") -> Cell:
@@ -83,12 +84,12 @@ def _markdown(text: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Numbers as they are, in full; a text that looks like a formula is made one that does not."""
+    """Numbers are in full and in the units that the columns name; a text that looks like a formula is quoted."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_harmless(column.name) for column in table.columns])
     for row in table.rows:
-        writer.writerow([cell.sort if isinstance(cell.sort, (int, float)) else _harmless(cell.text) for cell in row])
+        writer.writerow([cell.value if isinstance(cell.value, (int, float)) else _harmless(cell.text) for cell in row])
     return out.getvalue()
 
 
