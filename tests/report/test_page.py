@@ -111,7 +111,8 @@ def _quantity(text: str) -> float | None:
     found = re.match(r"([+-]?\d[\d.]*)( ([kMGTP])\b)?", text)
     if found is None or re.fullmatch(r"\d+ of \d+", text):
         return None
-    return float(found[1]) * 1000 ** ("kMGTP".index(found[3]) + 1 if found[3] else 0)
+    power: int = "kMGTP".index(found[3]) + 1 if found[3] else 0
+    return float(found[1]) * float(1000**power)
 
 
 def test_one_line_above_each_table_says_that_nothing_was_tuned(two_seeds: dict[str, bytes]) -> None:

@@ -6,11 +6,11 @@ from fedssa.commands import command_of
 from fedssa.report.charts.looks import Look
 from fedssa.report.comparison import TARGET_SHARE, MethodRow
 from fedssa.report.costs import Cost
-from fedssa.report.gather import MISTAKES, Found
+from fedssa.report.gather import Found
 from fedssa.report.groups import REFERENCE, Group, title
 from fedssa.report.paper_figures import paper_figure
 from fedssa.report.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
-from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, percent
+from fedssa.report.tables import Cell, Column, Table, amount, number, percent
 
 OURS = "fedssa"  # what the others' costs are told in multiples of
 NOT_TUNED = "Not tuned per method, unlike the paper."
@@ -164,7 +164,4 @@ def _what(group: Group, run: Found) -> str:
 
 
 def _command(run: Found) -> str:
-    try:
-        return " ".join(command_of(run.summary.settings).split())
-    except MISTAKES:
-        return NOTHING  # settings of another version may not fit
+    return " ".join(command_of(run.summary.settings).split())

@@ -1,6 +1,5 @@
 """Run directories below the given ones, each read once; one that is damaged is told, and the others go on."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import RunDirError
-from fedssa.record import RunDir
+from fedssa.record import RoundRecord, RunDir
 from fedssa.report.summary import RunSummary, summarise
 
-MISTAKES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)  # of files that are damaged
 NEEDED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "data": ("name", str),
     "partition": ("clients", int),
@@ -57,7 +55,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     for path in paths:
         try:
             runs.append(_read(path, names[path]))
-        except RunDirError as error:
+        except (RunDirError, OSError) as error:  # what reading raises; anything else is a mistake of ours
             damaged.append(Damaged(names[path], str(error).replace(str(path), names[path])))
     if not runs:
         raise RunDirError(f"{', '.join(map(str, folders))}: none of {len(paths)} runs can be read; {damaged[0].reason}")
@@ -88,37 +86,48 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
 
 def _read(path: Path, name: str) -> Found:
     run_dir = RunDir.open(path)
-    _check(path, run_dir.settings)
-    environment = run_dir.environment()
-    try:
-        summary = summarise(run_dir)
-        _check_numbers(summary)
-    except MISTAKES as error:
-        raise RunDirError(f"{run_dir.rounds_file}: damaged ({error}); restore it from a copy") from error
+    _check_head(path / "settings.json", run_dir)
+    _check_outcome(path / "outcome.json", run_dir)
+    environment, records = run_dir.environment(), run_dir.records()
+    if trouble := next(filter(None, map(_trouble, records)), None):
+        raise RunDirError(f"{run_dir.rounds_file}: damaged ({trouble}); restore it from a copy")
     versions = [f"{package} {environment.get(package, '?')}" for package in ("fedssa", "torch")]
-    return Found(name, summary, ", ".join(versions))
+    return Found(name, summarise(run_dir, records), ", ".join(versions))
 
 
-def _check(path: Path, settings: object) -> None:
+def _check_head(file: Path, run_dir: RunDir) -> None:
     """What a report relies on; everything else in the settings is only shown."""
+    settings: object = run_dir.settings
     if not isinstance(settings, Mapping) or type(settings.get("seed")) is not int:
-        raise RunDirError(f"{path / 'settings.json'}: damaged (it has no seed)")
+        raise RunDirError(f"{file}: damaged (it has no seed)")
     for section, (key, kind) in NEEDED.items():
         table: Any = settings.get(section)
         if not isinstance(table, Mapping) or not isinstance(table.get(key), kind):
-            raise RunDirError(f"{path / 'settings.json'}: damaged (its {section}.{key} is missing or odd)")
+            raise RunDirError(f"{file}: damaged (its {section}.{key} is missing or odd)")
     archs = settings["models"]["archs"]
     if not archs or not all(isinstance(arch, str) for arch in archs):
-        raise RunDirError(f"{path / 'settings.json'}: damaged (models.archs should name models)")
+        raise RunDirError(f"{file}: damaged (models.archs should name models)")
+    if not all(isinstance(name, str) for name in run_dir.class_names):
+        raise RunDirError(f"{file}: damaged (class_names should be names)")
+    if not isinstance(run_dir.data_digest, str):
+        raise RunDirError(f"{file}: damaged (data_digest should be a text)")
 
 
-def _check_numbers(summary: RunSummary) -> None:
-    shares: list[object] = [*(accuracy for _, accuracy in summary.curve), *summary.accuracies.values()]
-    if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in shares):
-        raise ValueError("an accuracy that is not between 0 and 1")
-    spent = [number for cost in summary.costs for number in (cost.numbers, cost.flops)]
-    if not all(math.isfinite(number) and number >= 0 for number in spent):
-        raise ValueError("a cost that is not a number from 0")
-    ids: list[object] = list(summary.accuracies)
-    if not all(isinstance(client, int) and client >= 0 for client in ids):
-        raise ValueError("a client without a number")
+def _check_outcome(file: Path, run_dir: RunDir) -> None:
+    outcome = run_dir.outcome()
+    if outcome is not None and not (isinstance(outcome.kind, str) and isinstance(outcome.t, (int, type(None)))):
+        raise RunDirError(f"{file}: damaged (it does not say how the run ended); restore it from a copy")
+
+
+def _trouble(record: RoundRecord) -> str | None:
+    """What no run can have written, though the types are right."""
+    scores = [client.scores for client in record.clients]
+    if not all(score.test for score in scores):
+        return "a client without any test accuracy"
+    measured = [record.accuracy, *(score.test for score in scores), *(score.val for score in scores)]
+    if not all(0 <= share <= 1 for shares in measured for share in shares.values()):
+        return "an accuracy that is not between 0 and 1"
+    spent = [number for c in record.clients for number in (c.params_up, c.params_down, c.flops or 0)]
+    if spent and min(spent) < 0:
+        return "a cost below 0"
+    return "a client without a number" if any(client.id < 0 for client in record.clients) else None

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, latest_scores, rounds_to_target
 from fedssa.report.costs import Cost, Traffic, cost_of_round, traffic
 
+MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
+
 
 class BestRound(NamedTuple):
     """The round that validation would choose; its test accuracy is honest, since the test part chose nothing."""
@@ -125,11 +127,12 @@ def run_names(runs: Sequence[RunDir]) -> list[str]:
     return [name if names.count(name) == 1 else str(run_dir.path) for name, run_dir in zip(names, runs, strict=True)]
 
 
-def summarise(run_dir: RunDir) -> RunSummary:
-    records = run_dir.records()
+def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = None) -> RunSummary:
+    """The records are read, unless they have been already."""
+    records = run_dir.records() if known_records is None else known_records
     trained = [record for record in records if record.t >= 0]
     norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
-    timings, target = run_dir.timings(), run_dir.settings["run"].get("target")
+    timings, target = _sound(run_dir.timings()), run_dir.settings["run"].get("target")
     return RunSummary(
         run_dir=run_dir,
         outcome=outcome_in_words(run_dir.outcome()),
@@ -153,9 +156,14 @@ def summarise(run_dir: RunDir) -> RunSummary:
 
 
 def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
-    counted = [timing for timing in timings if "message_bytes_up" in timing]
-    up, down = (sum(int(timing[f"message_bytes_{way}"]) for timing in counted) for way in ("up", "down"))
+    counted = [timing for timing in timings if all(type(timing.get(key)) is int for key in MESSAGE_BYTES)]
+    up, down = (sum(timing[key] for timing in counted) for key in MESSAGE_BYTES)
     return Messages(up, down) if counted else None
+
+
+def _sound(timings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that are numbers; no result depends on them, so that others are left out without a word."""
+    return [timing for timing in timings if type(timing["t"]) is int and type(timing["seconds"]) in (int, float)]
 
 
 def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
