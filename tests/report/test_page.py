@@ -115,6 +115,21 @@ def _quantity(text: str) -> float | None:
     return float(found[1]) * float(1000**power)
 
 
+def test_second_accuracies_are_columns_of_the_tables(tmp_path: Path) -> None:
+    for method, second in (("fedavg", "received"), ("fedproto", "prototype"), ("standalone", None)):
+        for seed in (0, 1):
+            table = settings(method, seed=seed)
+            finished_run(tmp_path / f"{method}{seed}", rounds(0.6 + 0.2 * seed), table, second=second)
+    files = report(tmp_path)
+    table = rows_of(files, "01-digits-n3")
+    shown = {name: [_quantity(row[f"{kind}, %"]) for kind in ("received", "prototype")] for name, row in table.items()}
+    half = pytest.approx(35)
+    assert shown == {"standalone": [None, None], "fedavg": [half, None], "fedproto": [None, half]}
+    runs = rows_of(files, "runs")
+    assert [float(runs[f"fedavg{seed}"]["received, %"]) for seed in (0, 1)] == pytest.approx([30, 40])
+    assert "received, %" in text_of(files)
+
+
 def test_one_line_above_each_table_says_that_nothing_was_tuned(two_seeds: dict[str, bytes]) -> None:
     assert "Not tuned per method, unlike the paper." in text_of(two_seeds)
     assert "Not tuned per method, unlike the paper." in two_seeds["tables.md"].decode()

@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.table import Table
 
 from fedssa.record import Outcome
+from fedssa.report.comparison import compare_methods
 from fedssa.report.costs import short
 from fedssa.report.summary import summarise
-from fedssa.report.terminal import clients_table, partition_table, run_table, runs_table
+from fedssa.report.terminal import clients_table, comparison_table, partition_table, run_table, runs_table
 
-from .fake_runs import Accuracy, make_run, settings
+from .fake_runs import Accuracy, finished_run, make_run, settings
 
 
 def lines_of(table: Table, width: int = 200) -> list[list[str]]:
@@ -91,6 +92,27 @@ def test_one_run(tmp_path: Path) -> None:
     ):
         assert fact in text
     lines_of(run_table(summarise(make_run(tmp_path / "empty", []))))
+
+
+def test_second_accuracies_are_columns_of_their_own(tmp_path: Path) -> None:
+    """A method may predict in two ways; a run that has only one has a dash in the column of the other."""
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    averaged = finished_run(tmp_path / "averaged", rounds, settings("fedavg"), second="[received]")
+    alone = finished_run(tmp_path / "alone", rounds, settings("standalone"))
+    table = runs_table([summarise(averaged), summarise(alone)])
+    assert "[received]" in lines_of(table)[0]
+    assert row_of(table, "averaged")[:5] == ["averaged", "(fedavg)", "70.0", "35.0", "first"]
+    assert row_of(table, "alone")[:4] == ["alone", "(standalone)", "70.0", "–"]
+    assert len(lines_of(runs_table([summarise(alone)]))[0]) == len(lines_of(table)[0]) - 1
+    assert ["accuracy,", "[received]", "35.0", "%"] in lines_of(run_table(summarise(averaged)))
+    assert not any("received" in line for line in map(str, lines_of(run_table(summarise(alone)))))
+    clients = clients_table(averaged)
+    assert "[received]" in lines_of(clients)[0]
+    assert row_of(clients, "1")[:5] == ["1", "cnn-2", "70.0", "35.0", "10"]
+    compared = comparison_table(compare_methods([summarise(averaged), summarise(alone)], "standalone"), "standalone")
+    assert "[received]" in lines_of(compared)[0]
+    assert row_of(compared, "fedavg")[:3] == ["fedavg", "70.0", "35.0"]
+    assert row_of(compared, "standalone")[:3] == ["standalone", "70.0", "–"]
 
 
 def test_clients(tmp_path: Path) -> None:

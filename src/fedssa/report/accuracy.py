@@ -10,6 +10,7 @@ from fedssa.report.gather import Found
 from fedssa.report.groups import REFERENCE, Group, title
 from fedssa.report.paper_figures import paper_figure
 from fedssa.report.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
+from fedssa.report.summary import kinds_of
 from fedssa.report.tables import Cell, Column, Table, amount, number, percent
 
 OURS = "fedssa"  # what the others' costs are told in multiples of
@@ -46,9 +47,11 @@ def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
     with_paper = any(percent is not None for percent in paper.values())
     ours = next((row.to_target for row in rows if row.method == OURS), None)
     judged = any(row.difference and row.difference.p is not None for row in rows)
+    kinds = kinds_of(row.second_accuracies for row in rows)
     columns = (
         METHOD,
         ACCURACY,
+        *map(second_accuracy, kinds),
         SEEDS,
         *([PAPER] if with_paper else []),
         CHOSEN,
@@ -62,7 +65,7 @@ def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
         columns,
         tuple(
             (
-                *_result(row, looks),
+                *_result(row, looks, kinds),
                 *([number(paper[row.method], kind="muted")] if with_paper else []),
                 percent(row.best_by_validation),
                 *_compared(row)[: 2 if judged else 1],
@@ -85,11 +88,16 @@ def paper_percent(group: Group, method: str) -> float | None:
     return next((found for table in tables if (found := paper_figure(table, data, clients, name)) is not None), None)
 
 
-def _result(row: MethodRow, looks: Mapping[str, Look]) -> list[Cell]:
+def second_accuracy(kind: str) -> Column:
+    return Column(f"{kind}, %", f"mean accuracy by a second kind of inference that the method has: {kind}")
+
+
+def _result(row: MethodRow, looks: Mapping[str, Look], kinds: Sequence[str]) -> list[Cell]:
     note = "" if row.outcome == "finished" else row.outcome
     spread = "" if row.spread is None else f"± {100 * row.spread:.1f}"
     name = Cell(row.method, row.method, note, series=looks[row.method].series)
-    return [name, percent(row.mean, note=spread, kind="strong"), number(len(row.seeds), "d")]
+    others = [percent(row.second_accuracies.get(kind)) for kind in kinds]
+    return [name, percent(row.mean, note=spread, kind="strong"), *others, number(len(row.seeds), "d")]
 
 
 def _compared(row: MethodRow) -> list[Cell]:

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from fedssa.report.costs import Cost, mean_cost, total
 from fedssa.report.statistics import Difference, difference, paired, spread, with_verdicts
-from fedssa.report.summary import RunSummary
+from fedssa.report.summary import RunSummary, kinds_of
 
 TARGET_SHARE = 0.95  # of the reference's last accuracy, where no target is set
 IN_A_ROW = 3  # rounds at or above the target, until it counts as reached
@@ -26,7 +26,7 @@ class MethodRow:
     difference: Difference | None  # None: this is the reference, or there is nothing to compare
     per_round: Cost | None
     to_target: Cost | None  # mean over seeds; None if any did not reach it
-    other_inference: dict[str, float]  # mean accuracy of the kinds besides the headline
+    second_accuracies: dict[str, float]  # mean over seeds, by the kinds of inference besides the headline's
     outcome: str
 
     @property
@@ -66,7 +66,7 @@ def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
         difference=_difference(finished, references),
         per_round=mean_cost([_per_round(run) for run in finished.values()]),
         to_target=mean_cost(reached) if len(finished) == len(by_seed) else None,
-        other_inference=_other_inference(list(finished.values())),
+        second_accuracies=_second_accuracies(list(finished.values())),
         outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
     )
 
@@ -106,10 +106,8 @@ def _difference(finished: Runs, references: Runs) -> Difference | None:
     return difference(paired(ours, theirs))
 
 
-def _other_inference(runs: Sequence[RunSummary]) -> dict[str, float]:
-    kinds = [kind for run in runs[:1] for kind in list(run.kinds)[1:]]
-    return {
-        kind: statistics.fmean(run.kinds[kind] for run in runs)
-        for kind in kinds
-        if all(kind in run.kinds for run in runs)
-    }
+def _second_accuracies(runs: Sequence[RunSummary]) -> dict[str, float]:
+    """Of the kinds that every seed has."""
+    found = [run.second_accuracies for run in runs]
+    kinds = [kind for kind in kinds_of(found) if all(kind in accuracies for accuracies in found)]
+    return {kind: statistics.fmean(accuracies[kind] for accuracies in found) for kind in kinds}

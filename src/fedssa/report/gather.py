@@ -115,7 +115,8 @@ def _check_head(file: Path, run_dir: RunDir) -> None:
 
 def _check_outcome(file: Path, run_dir: RunDir) -> None:
     outcome = run_dir.outcome()
-    if outcome is not None and not (isinstance(outcome.kind, str) and isinstance(outcome.t, (int, type(None)))):
+    said: tuple[object, object] = (outcome.kind, outcome.t) if outcome else ("", None)
+    if not (isinstance(said[0], str) and isinstance(said[1], (int, type(None)))):
         raise RunDirError(f"{file}: damaged (it does not say how the run ended); restore it from a copy")
 
 

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from fedssa.report.accuracy import NOT_TUNED, paper_percent
+from fedssa.report.accuracy import NOT_TUNED, paper_percent, second_accuracy
 from fedssa.report.charts.looks import Look
 from fedssa.report.gather import Found
 from fedssa.report.groups import Group, differing_settings, flat, title
+from fedssa.report.summary import kinds_of
 from fedssa.report.tables import NOTHING, Cell, Column, Table, amount, number, percent
 
 MOST_COLUMNS = 12
@@ -58,6 +59,7 @@ def runs_table(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table:
     if len({group.settings["digest"] for group in groups}) > len({group.settings["data"] for group in groups}):
         tables = [t | {DIGEST: run.summary.run_dir.data_digest[:12]} for t, (*_, run) in zip(tables, runs, strict=True)]
     differing = [key for key in differing_settings(tables) if key not in HIDDEN]
+    kinds = kinds_of(run.summary.second_accuracies for *_, run in runs)
     columns = [
         Column("run", number=False),
         Column("experiment", "its number above"),
@@ -66,20 +68,21 @@ def runs_table(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table:
         Column("outcome", number=False),
         Column("rounds"),
         Column("accuracy, %", "mean over clients after its last round"),
+        *map(second_accuracy, kinds),
         Column("best by val., %"),
         Column("numbers sent"),
         Column("s a round", "the median"),
     ]
     columns += [Column(key, number=_numeric([table.get(key) for table in tables])) for key in differing]
     rows = [
-        (*_facts(index, group, run, looks), *(_setting(table.get(key)) for key in differing))
+        (*_facts(index, group, run, looks, kinds), *(_setting(table.get(key)) for key in differing))
         for (index, group, run), table in zip(runs, tables, strict=True)
     ]
     note = "Settings that are the same in all runs are left out." if len(runs) > 1 else ""
     return Table("runs", "All runs", tuple(columns), tuple(rows), tuple(filter(None, [note])))
 
 
-def _facts(index: int, group: Group, run: Found, looks: Mapping[str, Look]) -> list[Cell]:
+def _facts(index: int, group: Group, run: Found, looks: Mapping[str, Look], kinds: Sequence[str]) -> list[Cell]:
     summary, label = run.summary, group.labels[run.name]
     outcome_kind = "" if summary.outcome == "finished" else "warn"
     return [
@@ -90,6 +93,7 @@ def _facts(index: int, group: Group, run: Found, looks: Mapping[str, Look]) -> l
         Cell(summary.outcome, summary.outcome, kind=outcome_kind),
         Cell(f"{summary.rounds_done} of {summary.rounds_total}", summary.rounds_done),
         percent(summary.accuracy),
+        *(percent(summary.second_accuracies.get(kind)) for kind in kinds),
         percent(summary.best_round and summary.best_round.test),
         amount(summary.traffic.numbers),
         number(summary.seconds_per_round, ".3g"),

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -93,6 +93,11 @@ class RunSummary:
         return self.curve[-1][1] if self.curve else None
 
     @property
+    def second_accuracies(self) -> dict[str, float]:
+        """By the kinds of inference besides the headline's, where the method has such."""
+        return dict(list(self.kinds.items())[1:])
+
+    @property
     def start_accuracy(self) -> float | None:
         return next((accuracy for rounds, accuracy in self.curve if rounds == 0), None)
 
@@ -119,6 +124,11 @@ class ClientSummary:
     last: ClientRecord
     last_round: int
     traffic: Traffic
+
+
+def kinds_of(second_accuracies: Iterable[Mapping[str, float]]) -> list[str]:
+    """Every kind of inference that one of them has, in the order of first appearance: a column each."""
+    return list(dict.fromkeys(kind for accuracies in second_accuracies for kind in accuracies))
 
 
 def run_names(runs: Sequence[RunDir]) -> list[str]:

@@ -12,7 +12,7 @@ from fedssa.record import RunDir
 from fedssa.report.comparison import MethodRow
 from fedssa.report.costs import Cost, short
 from fedssa.report.statistics import Difference, in_words
-from fedssa.report.summary import ClientSummary, RunSummary, paired_difference, run_names, summarise_clients
+from fedssa.report.summary import ClientSummary, RunSummary, kinds_of, paired_difference, run_names, summarise_clients
 from fedssa.report.text_curve import curve
 
 __all__ = ["clients_table", "comparison_table", "curve", "partition_table", "run_table", "runs_table"]
@@ -34,12 +34,14 @@ CLIENT_COLUMNS = (
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
     """One row a run. Differences are to the first run, in points of percent, and only where they mean something."""
-    table = _table("run", right=RUN_COLUMNS, last="outcome")
+    kinds = kinds_of(summary.second_accuracies for summary in summaries)
+    table = _table("run", right=_with_kinds(RUN_COLUMNS, kinds), last="outcome")
     table.columns[0].min_width, table.columns[-1].min_width = 12, 9
     for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
         table.add_row(
             Text(name if name == summary.method else f"{name} ({summary.method})"),
             _percent(summary.accuracy),
+            *(_percent(summary.second_accuracies.get(kind)) for kind in kinds),
             _difference(summary, summaries[0]),
             _percent(summary.best_round and summary.best_round.test),
             short(summary.traffic.numbers),
@@ -59,6 +61,7 @@ def run_table(summary: RunSummary) -> Table:
         "method": f"{summary.method}, seed {summary.seed}",
         "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
         "accuracy": f"{_percent(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
+        **{f"accuracy, {kind}": f"{_percent(share)} %" for kind, share in summary.second_accuracies.items()},
         "best by validation": f"{_percent(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
         "before training": f"{_percent(summary.start_accuracy)} %",
         "spread over clients": f"{_percent(summary.std_over_clients)} points (standard deviation)",
@@ -78,7 +81,7 @@ def run_table(summary: RunSummary) -> Table:
     facts |= {name: str(count) for name, count in summary.events.items()}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, fact in facts.items():
-        table.add_row(name, Text(fact))
+        table.add_row(Text(name), Text(fact))
     return table
 
 
@@ -87,12 +90,14 @@ def comparison_table(rows: Sequence[MethodRow], reference: str) -> Table:
     accuracy = ("accuracy, %\n(± over seeds)", "best by\nval. %", f"vs {reference}\n[95 % interval]")
     per_round = ("numbers\na round", "FLOPs\na round")
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
-    table = _table("method", right=(*accuracy, *per_round, *to_target), last="notes")
+    kinds = kinds_of(row.second_accuracies for row in rows)
+    table = _table("method", right=_with_kinds((*accuracy, *per_round, *to_target), kinds), last="notes")
     for row in rows:
         spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
         table.add_row(
             Text(row.method),
             _percent(row.mean) + spread,
+            *(_percent(row.second_accuracies.get(kind)) for kind in kinds),
             _percent(row.best_by_validation),
             "reference" if row.method == reference else _interval(row.difference),
             *_cost_cells(row.per_round)[1:],
@@ -120,10 +125,9 @@ def _cost_cells(cost: Cost | None) -> list[str]:
 
 
 def _notes(row: MethodRow) -> str:
-    others = [f"{kind} {_percent(accuracy)} %" for kind, accuracy in row.other_inference.items()]
     verdict = [] if row.difference is None else [in_words(row.difference)]
     unreached = [] if row.to_target is not None or row.outcome != "finished" else ["target not reached"]
-    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict, *unreached, *others])
+    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict, *unreached])
 
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
@@ -131,12 +135,13 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
-    table = _table("client", "model", right=CLIENT_COLUMNS)
+    kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
+    table = _table("client", "model", right=_with_kinds(CLIENT_COLUMNS, kinds))
     for client in range(shown):
-        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client)))
+        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client), kinds))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
-        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest))
+        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
     return table
 
 
@@ -162,14 +167,19 @@ def partition_table(
     return table
 
 
-def _table(*left: str, right: Sequence[str], last: str | None = None) -> Table:
+def _with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
+    """Second accuracies stand beside the first one; their names come from files, so they are text and no markup."""
+    return [columns[0], *(Text(f"{kind}\n%") for kind in kinds), *columns[1:]]
+
+
+def _table(*left: str, right: Sequence[str | Text], last: str | None = None) -> Table:
     """Where the line is short, only the first and the last column are folded."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(left[0])
     for name in left[1:]:
         table.add_column(name, no_wrap=True)
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
     if last is not None:
         table.add_column(last)
     return table
@@ -201,12 +211,13 @@ def _target(summary: RunSummary) -> str:
     return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
 
 
-def _client_cells(client: ClientSummary | None) -> list[str]:
+def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[str]:
     if client is None:
-        return [NOTHING] * 8
+        return [NOTHING] * (8 + len(kinds))
     last, traffic = client.last, client.traffic
     return [
         _percent(last.scores.headline),
+        *(_percent(last.scores.test.get(kind)) for kind in kinds),
         str(last.scores.num_test),
         _percent(next(iter(last.scores.val.values()), None)),
         str(traffic.num_participations),
@@ -217,15 +228,15 @@ def _client_cells(client: ClientSummary | None) -> list[str]:
     ]
 
 
-def _rest_cells(rest: Sequence[ClientSummary]) -> list[str]:
+def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str]:
     """The mean accuracy and the sums of the clients that are not shown."""
     if not rest:
-        return [NOTHING] * 8
+        return [NOTHING] * (8 + len(kinds))
     accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
     num_test = sum(client.last.scores.num_test for client in rest)
     participations = sum(client.traffic.num_participations for client in rest)
     numbers = sum(client.traffic.numbers for client in rest)
-    return [_percent(accuracy), str(num_test), "", str(participations), "", "", "", short(numbers)]
+    return [_percent(accuracy), *[""] * len(kinds), str(num_test), "", str(participations), "", "", "", short(numbers)]
 
 
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
