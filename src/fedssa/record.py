@@ -156,6 +156,9 @@ class RunDir:
     data_digest: str
     class_names: tuple[str, ...] = field(repr=False)
     input_shape: tuple[int, ...] = field(repr=False)
+    about: dict[str, Any] = field(
+        default_factory=dict, repr=False
+    )  # what is known when a run starts, such as its colour
 
     # -- names ---------------------------------------------------------------------------------------------
     @property
@@ -188,7 +191,7 @@ class RunDir:
             )
         try:
             about_data = (head["data_digest"], tuple(head["class_names"]), tuple(head["input_shape"]))
-            return cls(path, head["settings"], *about_data)
+            return cls(path, head["settings"], *about_data, about=head.get("about", {}))
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 

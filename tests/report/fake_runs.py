@@ -1,5 +1,6 @@
 """Run directories made by hand: what a run would have written, without a run."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,13 @@ def finished_run(
     run_dir = make_run(path, rounds, table, digest, second)
     run_dir.write_outcome(Outcome("finished", t=len(rounds) - 2))
     return run_dir
+
+
+def with_colour(run_dir: RunDir, colour: object) -> RunDir:
+    """What a run writes about its method when it starts."""
+    head = json.loads((run_dir.path / "settings.json").read_text())
+    (run_dir.path / "settings.json").write_text(json.dumps(head | {"about": {"colour": colour}}))
+    return RunDir.open(run_dir.path)
 
 
 def _client(t: int, client: int, accuracy: Accuracy, second: str | None) -> ClientRecord:

@@ -1,7 +1,6 @@
 """Drawings: what they compute, that they are whole files, and that names in them are only names."""
 
 import io
-from itertools import combinations
 from xml.etree import ElementTree as Xml
 
 import numpy as np
@@ -9,28 +8,30 @@ import pytest
 from PIL import Image
 
 from fedssa.report.charts.clients import binned
+from fedssa.report.charts.colours import THEME
 from fedssa.report.charts.frame import Scale, frame, round_ticks
-from fedssa.report.charts.looks import INKS, KNOWN, looks
 from fedssa.report.charts.over_rounds import smoothed
 from fedssa.report.charts.raster import png
-from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Words, svg, svg_file
+from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Tiles, Words, side_by_side, svg, svg_file
+from fedssa.report.charts.style import Style
 
 HOSTILE = '</title><script>alert("1")</script>&$x$'
 
 
 def drawing() -> Figure:
-    look = looks([HOSTILE])[HOSTILE]
+    style = Style(0, HOSTILE, "#811390", "", "circle")
     items: tuple[Item, ...] = (
-        Line(((10, 10), (90, 50)), "s2", dash="4 2", series=0),
-        Line(((10, 10), (90, 50), (10, 50)), "s4", filled=True, opacity=0.2, series=0),
-        Dots(((20, 20), (30, 30)), "s5"),
+        Line(((10, 10), (90, 50)), "#0064ff", dash="4 2", series=0),
+        Line(((10, 10), (90, 50), (10, 50)), "#0064ff", filled=True, opacity=0.2, series=0),
+        Dots(((20, 20), (30, 30)), "#5d6d03"),
         *(
-            Mark(15 + 9 * i, 60, shape, "s3", told=HOSTILE)
+            Mark(15 + 9 * i, 60, shape, "#d7191c", told=HOSTILE)
             for i, shape in enumerate(("circle", "star", "cross", "plus"))
         ),
+        Tiles(((60, 10, 70, 20), (70, 10, 80, 20)), "#00a6c2"),
         Words(50, 80, HOSTILE),
     )
-    return Figure("x", HOSTILE, HOSTILE, 100, 90, items, (look,))
+    return Figure("x", HOSTILE, HOSTILE, 100, 90, items, (style,))
 
 
 def test_svg_is_well_formed_and_names_are_text() -> None:
@@ -54,20 +55,20 @@ def test_png_is_a_picture_of_the_same_and_the_same_each_time() -> None:
     picture = np.asarray(Image.open(io.BytesIO(first)).convert("RGB"))
     assert picture.shape[1] == 150
     colours = {tuple(colour) for colour in picture.reshape(-1, 3).tolist()}
-    for ink in ("paper", "s2", "s3"):
-        code = INKS[ink][0]
-        assert tuple(int(code[i : i + 2], 16) for i in (1, 3, 5)) in colours, ink
+    for code in (THEME["paper"][0], "#0064ff", "#d7191c", "#00a6c2", "#811390"):
+        assert tuple(bytes.fromhex(code[1:])) in colours, code
     assert (picture[(30 + 80) * 3 // 2 - 8] != 255).any()  # the words
 
 
-def test_no_two_methods_look_alike() -> None:
-    found = looks([*KNOWN, "fedssa, t_stable = 10", "my.module:Method"])
-    for a, b in combinations(found.values(), 2):
-        assert (a.ink, a.dash) != (b.ink, b.dash)
-        assert (a.ink, a.shape) != (b.ink, b.shape)
-        assert a.series != b.series
-    assert looks(["fml", "fedssa"])["fml"].ink == found["fml"].ink  # whatever else is there
-    assert list(looks(iter(["fml", "x", "fedssa", "fml"]))) == ["fedssa", "fml", "x"]
+def test_panels_stand_side_by_side_below_their_titles() -> None:
+    one = Figure("a", "One", "", 100, 50, (Mark(10, 20, "circle", "#d7191c"),))
+    two = Figure("b", "Two", "", 80, 90, (Mark(10, 20, "square", "#d7191c"),))
+    whole = side_by_side("both", [one, two]).with_heading()
+    marks = {item.shape: (item.x, item.y) for item in whole.items if isinstance(item, Mark)}
+    words = {item.text: (item.x, item.y) for item in whole.items if isinstance(item, Words)}
+    assert marks == {"circle": (10, 50), "square": (134, 50)}
+    assert words == {"One": (12, 20), "Two": (136, 20)}
+    assert (whole.width, whole.height) == (204, 128)
 
 
 def test_smoothing_by_hand() -> None:

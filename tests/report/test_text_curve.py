@@ -4,10 +4,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from fedssa.report.charts.colours import colour_of_name, contrast, on_any_ground
 from fedssa.report.terminal import curve
 from fedssa.report.text_curve import GUTTER, draw
 
-from .fake_runs import make_run
+from .fake_runs import make_run, settings, with_colour
 
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 Curves = list[list[tuple[int, float]]]
@@ -68,7 +69,20 @@ def test_each_run_has_its_mark_and_colour_even_where_they_coincide() -> None:
     text = draw(["a", "b", "c"], [same, same, same], 80, 15)
     drawn = "\n".join(text.plain.splitlines()[1:16])
     assert all(drawn.count(mark) >= 4 for mark in "●▲■")
-    assert {"blue", "red", "green"} <= {str(span.style) for span in text.spans}
+    assert len({str(span.style) for span in text.spans if str(span.style).startswith("#")}) == 3
+
+
+def test_a_run_has_the_colour_of_its_method_as_in_every_picture(tmp_path: Path) -> None:
+    """Neither too dark for a black terminal nor too light for a white one."""
+    declared = {"fedssa": "#d7191c", "standalone": "#1a1a1a", "mine:Method": None}
+    runs = [
+        with_colour(make_run(tmp_path / name, [{0: 0.1}, {0: 0.5 + i / 10}], settings(name)), colour)
+        for i, (name, colour) in enumerate(declared.items())
+    ]
+    colours = {on_any_ground(colour or colour_of_name(name)) for name, colour in declared.items()}
+    assert {str(span.style) for span in curve(runs, 60, 9).spans} == colours
+    for colour in colours:
+        assert min(contrast(colour, "#ffffff"), contrast(colour, "#000000")) > 3
 
 
 def test_shorter_run_ends_where_it_ended() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedssa.commands import command_of
-from fedssa.report.charts.looks import Look
+from fedssa.report.charts.style import Style
 from fedssa.report.comparison import TARGET_SHARE, MethodRow
 from fedssa.report.costs import Cost
 from fedssa.report.gather import Found
@@ -41,8 +41,8 @@ TIMES = (
 )
 
 
-def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
-    rows = sorted(group.rows, key=lambda row: list(looks).index(row.method))
+def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Table:
+    rows = sorted(group.rows, key=lambda row: list(styles).index(row.method))
     paper = {row.method: paper_percent(group, row.method) for row in rows}
     with_paper = any(percent is not None for percent in paper.values())
     ours = next((row.to_target for row in rows if row.method == OURS), None)
@@ -65,7 +65,7 @@ def accuracy_table(group: Group, looks: Mapping[str, Look], name: str) -> Table:
         columns,
         tuple(
             (
-                *_result(row, looks, kinds),
+                *_result(row, styles, kinds),
                 *([number(paper[row.method], kind="muted")] if with_paper else []),
                 percent(row.best_by_validation),
                 *_compared(row)[: 2 if judged else 1],
@@ -92,10 +92,10 @@ def second_accuracy(kind: str) -> Column:
     return Column(f"{kind}, %", f"mean accuracy by a second kind of inference that the method has: {kind}")
 
 
-def _result(row: MethodRow, looks: Mapping[str, Look], kinds: Sequence[str]) -> list[Cell]:
+def _result(row: MethodRow, styles: Mapping[str, Style], kinds: Sequence[str]) -> list[Cell]:
     note = "" if row.outcome == "finished" else row.outcome
     spread = "" if row.spread is None else f"± {100 * row.spread:.1f}"
-    name = Cell(row.method, row.method, note, series=looks[row.method].series)
+    name = Cell(row.method, row.method, note, series=styles[row.method].series)
     others = [percent(row.second_accuracies.get(kind)) for kind in kinds]
     return [name, percent(row.mean, note=spread, kind="strong"), *others, number(len(row.seeds), "d")]
 

@@ -7,9 +7,9 @@ from fedssa.errors import FedSSAError
 from fedssa.report.accuracy import paper_percent
 from fedssa.report.charts.by_method import ABLATIONS, ablations, trade_off
 from fedssa.report.charts.clients import box_plot, gains
-from fedssa.report.charts.looks import Look
 from fedssa.report.charts.over_rounds import accuracy_figures, header_norms, shaking
 from fedssa.report.charts.scene import Figure
+from fedssa.report.charts.style import Style
 from fedssa.report.charts.tsne import tsne_figures
 from fedssa.report.gather import Found
 from fedssa.report.groups import Group
@@ -18,22 +18,22 @@ MOST_GROUPS = 24  # with figures; the others have their tables
 MOST_TSNE = 6  # runs of a group; each takes seconds
 
 
-def figures_of(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], list[str]]:
+def figures_of(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure], list[str]]:
     """And what could not be drawn."""
     paper = {method: found for method in ABLATIONS if (found := paper_percent(group, method)) is not None}
     several = [
-        box_plot(group, looks),
-        trade_off(group, looks),
-        ablations(group, looks, paper),
-        gains(group, looks),
-        header_norms(group, looks),
-        shaking(group, looks),
+        box_plot(group, styles),
+        trade_off(group, styles),
+        ablations(group, styles, paper),
+        gains(group, styles),
+        header_norms(group, styles),
+        shaking(group, styles),
     ]
-    pictures, troubles = _representations(group, looks)
-    return [*accuracy_figures(group, looks), *(figure for figure in several if figure), *pictures], troubles
+    pictures, troubles = _representations(group, styles)
+    return [*accuracy_figures(group, styles), *(figure for figure in several if figure), *pictures], troubles
 
 
-def _representations(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figure], list[str]]:
+def _representations(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure], list[str]]:
     """Of the first seed of each method that has them."""
     runs: dict[str, Found] = {}
     for run in group.members:
@@ -41,7 +41,7 @@ def _representations(group: Group, looks: Mapping[str, Look]) -> tuple[list[Figu
             runs.setdefault(group.labels[run.name], run)
     figures: list[Figure] = []
     troubles = []
-    for number, label in enumerate([label for label in looks if label in runs][:MOST_TSNE]):
+    for number, label in enumerate([label for label in styles if label in runs][:MOST_TSNE]):
         run = runs[label]
         try:
             drawn = tsne_figures(run.summary.run_dir, f"{label}, seed {run.summary.seed}")
@@ -60,4 +60,4 @@ def _renamed(figure: Figure, number: int) -> Figure:
 
 def series_in(figures: Sequence[Figure]) -> list[int]:
     """The methods that the figures show, to have a button each."""
-    return sorted({look.series for figure in figures for look in figure.legend if look.series >= 0})
+    return sorted({style.series for figure in figures for style in figure.legend if style.series >= 0})

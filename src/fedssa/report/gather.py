@@ -109,6 +109,9 @@ def _check_head(file: Path, run_dir: RunDir) -> None:
         raise RunDirError(f"{file}: damaged (models.archs should name models)")
     if not all(isinstance(name, str) for name in run_dir.class_names):
         raise RunDirError(f"{file}: damaged (class_names should be names)")
+    about: object = run_dir.about
+    if not isinstance(about, Mapping):
+        raise RunDirError(f"{file}: damaged (about should be a table)")
     if not isinstance(run_dir.data_digest, str):
         raise RunDirError(f"{file}: damaged (data_digest should be a text)")
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from fedssa.report.accuracy import NOT_TUNED, paper_percent, second_accuracy
-from fedssa.report.charts.looks import Look
+from fedssa.report.charts.style import Style
 from fedssa.report.gather import Found
 from fedssa.report.groups import Group, differing_settings, flat, title
 from fedssa.report.summary import kinds_of
@@ -16,13 +16,13 @@ DIGEST = "data digest"
 LONGEST = 60  # characters of a setting
 
 
-def at_a_glance(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table | None:
+def at_a_glance(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table | None:
     """None if there is one experiment only; it has its table."""
     shown = groups[:MOST_COLUMNS]
     if len(groups) < 2:
         return None
     rows = []
-    for method, look in looks.items():
+    for method, style in styles.items():
         found = [
             next((row for row in group.rows if row.method == method and row.mean is not None), None) for group in shown
         ]
@@ -35,7 +35,7 @@ def at_a_glance(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table | N
             fewer = f"{len(row.seeds)} of {len(group.seeds)} seeds" if row and len(row.seeds) < len(group.seeds) else ""
             note = ", ".join(filter(None, (spread, fewer, f"paper {theirs:.1f}" if theirs is not None else "")))
             cells.append(percent(row.mean, note=note) if row else number(None))
-        rows.append((Cell(method, method, series=look.series), *cells))
+        rows.append((Cell(method, method, series=style.series), *cells))
     columns = (
         Column("method", number=False),
         *(Column(f"{i + 1}. {title(g)} ({_seeds(g)}), %") for i, g in enumerate(shown)),
@@ -53,7 +53,7 @@ def _seeds(group: Group) -> str:
     return "1 seed" if len(group.seeds) == 1 else f"{len(group.seeds)} seeds"
 
 
-def runs_table(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table:
+def runs_table(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table:
     runs = [(index, group, run) for index, group in enumerate(groups) for run in group.members]
     tables = [flat(run.summary.settings) | {"version": run.version} for *_, run in runs]
     if len({group.settings["digest"] for group in groups}) > len({group.settings["data"] for group in groups}):
@@ -75,20 +75,20 @@ def runs_table(groups: Sequence[Group], looks: Mapping[str, Look]) -> Table:
     ]
     columns += [Column(key, number=_numeric([table.get(key) for table in tables])) for key in differing]
     rows = [
-        (*_facts(index, group, run, looks, kinds), *(_setting(table.get(key)) for key in differing))
+        (*_facts(index, group, run, styles, kinds), *(_setting(table.get(key)) for key in differing))
         for (index, group, run), table in zip(runs, tables, strict=True)
     ]
     note = "Settings that are the same in all runs are left out." if len(runs) > 1 else ""
     return Table("runs", "All runs", tuple(columns), tuple(rows), tuple(filter(None, [note])))
 
 
-def _facts(index: int, group: Group, run: Found, looks: Mapping[str, Look], kinds: Sequence[str]) -> list[Cell]:
+def _facts(index: int, group: Group, run: Found, styles: Mapping[str, Style], kinds: Sequence[str]) -> list[Cell]:
     summary, label = run.summary, group.labels[run.name]
     outcome_kind = "" if summary.outcome == "finished" else "warn"
     return [
         Cell(run.name, run.name),
         number(index + 1, "d"),
-        Cell(label, label, series=looks[label].series),
+        Cell(label, label, series=styles[label].series),
         number(summary.seed, "d"),
         Cell(summary.outcome, summary.outcome, kind=outcome_kind),
         Cell(f"{summary.rounds_done} of {summary.rounds_total}", summary.rounds_done),

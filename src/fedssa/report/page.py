@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,9 +13,10 @@ from typing import Any
 from fedssa.errors import FedSSAError
 from fedssa.report.accuracy import accuracy_table
 from fedssa.report.charts.across import families, family_figure
-from fedssa.report.charts.looks import INKS, Look, looks
+from fedssa.report.charts.colours import CATEGORIES, DARK, LIGHT, THEME, on_dark
 from fedssa.report.charts.raster import png
-from fedssa.report.charts.scene import Figure, Mark, mark_svg, svg, svg_file
+from fedssa.report.charts.scene import Figure, Mark, mark_svg, paint, svg, svg_file, variable
+from fedssa.report.charts.style import Style, styles
 from fedssa.report.draw import MOST_GROUPS, figures_of, series_in
 from fedssa.report.gather import Gathered, gather
 from fedssa.report.groups import Group, flat, group_runs, slug, subtitle, title
@@ -24,8 +25,8 @@ from fedssa.report.output import write_report
 from fedssa.report.overview import at_a_glance, runs_table
 from fedssa.report.tables import Table, markdown, to_csv
 
-THEME = {"hover": ("#f6f6f3", "#202327"), "link": ("#0b63a5", "#7db7ee")}
-THEME |= {"up": ("#00704f", "#41cf9f"), "down": ("#b04a00", "#f5935a")}
+PAGE = {"hover": ("#f6f6f3", "#202327"), "link": ("#0b63a5", "#7db7ee"), "warning": ("#e69f00", "#f3bd42")}
+PAGE |= {"up": ("#00704f", "#41cf9f"), "down": ("#b04a00", "#f5935a")}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Drawn:
     reading: str
     file: str
     svg: Any  # marked as safe
-    keys: tuple[Look, ...]
+    keys: tuple[Style, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _no_search_for_cycles() -> Iterator[None]:
 def contents(gathered: Gathered) -> dict[str, bytes]:
     """Every file of the report by its name."""
     groups = group_runs(gathered.runs)
-    seen = looks(label for group in groups for label in group.labels.values())
+    seen = styles((group.labels[run.name], run.summary.run_dir) for group in groups for run in group.members)
     found: dict[str, bytes] = {}
     across = [figure for family in families(groups) if (figure := family_figure(family, seen))]
     drawn_across = [_drawn(figure, f"{number + 1:02d}-{figure.name}", found) for number, figure in enumerate(across)]
@@ -91,13 +92,13 @@ def contents(gathered: Gathered) -> dict[str, bytes]:
         across_series=series_in(across),
         sections=sections,
         runs=runs,
-        looks={look.series: look for look in seen.values()},
+        styles={style.series: style for style in seen.values()},
     )
     found |= {f"tables/{table.name}.csv": to_csv(table).encode() for table in tables}
     return {"index.html": page.encode(), "tables.md": markdown(tables, name).encode(), **found}
 
 
-def _section(number: int, group: Group, seen: Mapping[str, Look], found: dict[str, bytes]) -> Section:
+def _section(number: int, group: Group, seen: Mapping[str, Style], found: dict[str, bytes]) -> Section:
     name = slug(number, group)
     figures, untold = figures_of(group, seen) if number < MOST_GROUPS else ([], [])
     if number >= MOST_GROUPS:
@@ -123,7 +124,7 @@ def _drawn(figure: Figure, file: str, found: dict[str, bytes]) -> Drawn:
 
     found[f"figures/{file}.svg"] = svg_file(figure).encode()
     found[f"figures/{file}.png"] = png(figure)
-    keys = tuple(look for look in figure.legend if look.series < 0)
+    keys = tuple(style for style in figure.legend if style.series < 0)
     return Drawn(figure.title, figure.reading, file, Markup(svg(figure)), keys)  # noqa: S704 (its words are escaped)
 
 
@@ -136,20 +137,22 @@ def _render(**parts: Any) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=False)
     own = {name: Markup(_own(f"page.{name}")) for name in ("css", "js")}  # noqa: S704
 
-    def mark(look: Look) -> Any:
-        return Markup(mark_svg(Mark(15, 6, look.shape, look.ink, 8)))  # noqa: S704
+    def mark(style: Style) -> Any:
+        return Markup(mark_svg(Mark(15, 6, style.shape, style.ink, 8)))  # noqa: S704
 
+    variables = Markup(_variables([*CATEGORIES, *(style.ink for style in parts["styles"].values())]))  # noqa: S704
     page = environment.from_string(_own("page.html"))
-    return page.render(mark=mark, variables=Markup(_variables()), how=HOW, version=version("fedssa"), **own, **parts)  # noqa: S704
+    return page.render(mark=mark, variables=variables, paint=paint, how=HOW, version=version("fedssa"), **own, **parts)
 
 
 def _own(name: str) -> str:
     return (files("fedssa.report") / name).read_text(encoding="utf-8")
 
 
-def _variables() -> str:
+def _variables(inks: Iterable[str]) -> str:
     """The colours of both themes: the system's, unless the reader has chosen."""
-    light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in (INKS | THEME).items()) for i in (0, 1))
+    pairs = THEME | PAGE | {variable(ink): (ink, on_dark(ink)) for ink in inks}
+    light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in pairs.items()) for i in (LIGHT, DARK))
     return (
         f":root{{color-scheme:light;{light}}}\n"
         f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n"

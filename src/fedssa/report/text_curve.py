@@ -9,6 +9,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from fedssa.record import RunDir
+from fedssa.report.charts.colours import colour_of_name, on_any_ground
+from fedssa.report.charts.style import styles
 from fedssa.report.summary import accuracy_curve, run_names
 
 Points = Sequence[tuple[int, float]]  # (rounds finished, percent)
@@ -16,7 +18,6 @@ Points = Sequence[tuple[int, float]]  # (rounds finished, percent)
 BRAILLE = 0x2800  # the empty pattern; a cell has 4 rows of 2 dots, each dot is a bit
 DOT_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 MARKS = "●▲■◆○△□◇"
-STYLES = ("blue", "red", "green", "magenta", "yellow", "cyan", "bright_black", "bright_red")
 MARK_EVERY = 4  # columns, from the mark of one run to that of the next
 LEAST_SPAN = 2.0  # points of percent that the y axis covers, so that a constant curve is a calm line
 GUTTER = 7  # columns of the y axis with its labels
@@ -25,16 +26,22 @@ GUTTER = 7  # columns of the y axis with its labels
 def curve(runs: Sequence[RunDir], width: int = 80, height: int = 15) -> Text:
     """Mean accuracy of every run, `width` columns wide in all, with `height` rows above the x axis."""
     curves = [[(rounds, 100 * a) for rounds, a in accuracy_curve(run_dir.records())] for run_dir in runs]
-    return draw(run_names(runs), curves, max(width, 30), max(height, 3))
+    names = run_names(runs)
+    styled = styles(zip(names, runs, strict=True))
+    return draw(names, curves, max(width, 30), max(height, 3), [styled[name].ink for name in names])
 
 
-def draw(names: Sequence[str], curves: Sequence[Points], width: int, height: int) -> Text:
+def draw(
+    names: Sequence[str], curves: Sequence[Points], width: int, height: int, colours: Sequence[str] | None = None
+) -> Text:
+    """Colours are those of the methods; without any, those that their names give."""
+    inks = [on_any_ground(colour) for colour in colours or map(colour_of_name, names)]
     text = Text(no_wrap=True, overflow="crop")
     if not any(curves):
         return text.append("no accuracy has been measured yet")
     last_round = max(points[-1][0] for points in curves if points)
     low, high = _span([accuracy for points in curves for _, accuracy in points])
-    canvas = _Canvas(width - GUTTER, height, last_round, low, high)
+    canvas = _Canvas(width - GUTTER, height, last_round, low, high, inks)
     for run, points in enumerate(curves):
         canvas.draw_line(points, run)
     for run, points in enumerate(curves):
@@ -48,12 +55,12 @@ def draw(names: Sequence[str], curves: Sequence[Points], width: int, height: int
         text.append_text(canvas.row(row)).append("\n")
     text.append(" " * (GUTTER - 1) + "└" + "─" * canvas.columns + "\n")
     text.append(" " * GUTTER + _x_labels(last_round, canvas.columns) + "\n")
-    return text.append_text(_legend(names, curves, width))
+    return text.append_text(_legend(names, curves, width, inks))
 
 
 class _Canvas:
-    def __init__(self, columns: int, rows: int, last_round: int, low: float, high: float) -> None:
-        self.columns, self.rows = columns, rows
+    def __init__(self, columns: int, rows: int, last_round: int, low: float, high: float, inks: Sequence[str]) -> None:
+        self.columns, self.rows, self.inks = columns, rows, inks
         self.x_scale = (2 * columns - 1) / max(1, last_round)
         self.y_scale, self.high = (4 * rows - 1) / (high - low), high
         self.bits = np.zeros((rows, columns), dtype=int)
@@ -83,7 +90,7 @@ class _Canvas:
         text = Text()
         for bits, run, marked in zip(self.bits[row], self.owner[row], self.marked[row], strict=True):
             line = chr(BRAILLE + bits) if bits else " "
-            text.append(_mark(run) if marked else line, style=_style(run) if run >= 0 else None)
+            text.append(_mark(run) if marked else line, style=self.inks[run] if run >= 0 else None)
         text.rstrip()
         return text
 
@@ -107,7 +114,7 @@ def _x_labels(last_round: int, columns: int) -> str:
     return "0" + "rounds finished".center(columns - 1 - len(last)) + last
 
 
-def _legend(names: Sequence[str], curves: Sequence[Points], width: int) -> Text:
+def _legend(names: Sequence[str], curves: Sequence[Points], width: int, inks: Sequence[str]) -> Text:
     """Each run with its mark and last accuracy, as many on a line as fit."""
     legend, used = Text(), 0
     for run, (name, points) in enumerate(zip(names, curves, strict=True)):
@@ -119,7 +126,7 @@ def _legend(names: Sequence[str], curves: Sequence[Points], width: int) -> Text:
             used = GUTTER + 2 + cell_len(label)
         else:
             legend.append("   ")
-        legend.append(_mark(run), style=_style(run)).append(f" {label}")
+        legend.append(_mark(run), style=inks[run]).append(f" {label}")
     return legend
 
 
@@ -129,7 +136,3 @@ def _shortened(name: str, columns: int) -> str:
 
 def _mark(run: int) -> str:
     return MARKS[run % len(MARKS)]
-
-
-def _style(run: int) -> str:
-    return STYLES[run % len(STYLES)]

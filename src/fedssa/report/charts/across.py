@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedssa.report.charts.frame import HEIGHT, WIDTH, frame
-from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Figure, Item, Line, Mark
+from fedssa.report.charts.style import Style
 from fedssa.report.comparison import MethodRow
 from fedssa.report.groups import Group
 
@@ -61,7 +61,7 @@ def families(groups: Sequence[Group]) -> list[Family]:
     return found
 
 
-def family_figure(family: Family, looks: Mapping[str, Look]) -> Figure | None:
+def family_figure(family: Family, styles: Mapping[str, Style]) -> Figure | None:
     """A line a method, over the values for which it has finished runs."""
     axis = family.axis
     rows: dict[str, list[tuple[float, MethodRow]]] = {}
@@ -69,7 +69,7 @@ def family_figure(family: Family, looks: Mapping[str, Look]) -> Figure | None:
         for row in group.rows:
             if row.mean is not None:
                 rows.setdefault(row.method, []).append((value, row))
-    shown = [method for method in looks if len(rows.get(method, [])) > 1]
+    shown = [method for method in styles if len(rows.get(method, [])) > 1]
     if not shown:
         return None
     values = [value for method in shown for value, _ in rows[method]]
@@ -77,14 +77,14 @@ def family_figure(family: Family, looks: Mapping[str, Look]) -> Figure | None:
     around = frame(values, accuracies, x_label=axis.label, y_label="accuracy at the end, %")
     items: list[Item] = list(around.items)
     for method in shown:
-        look = looks[method]
+        style = styles[method]
         places = [(around.x(value), around.y(100 * (row.mean or 0.0))) for value, row in rows[method]]
-        items.append(Line(tuple(places), look.ink, 2.2, look.dash, series=look.series))
+        items.append(Line(tuple(places), style.ink, 2.2, style.dash, series=style.series))
         for (x, y), (value, row) in zip(places, rows[method], strict=True):
             seeds = [around.y(100 * a) for a in row.accuracies]
-            items.append(Line(((x, min(seeds)), (x, max(seeds))), look.ink, 4.0, opacity=0.35, series=look.series))
+            items.append(Line(((x, min(seeds)), (x, max(seeds))), style.ink, 4.0, opacity=0.35, series=style.series))
             told = f"{method}: {100 * (row.mean or 0):.2f} % at {value:g} ({len(seeds)} seeds)"
-            items.append(Mark(x, y, look.shape, look.ink, 8.5, told=told, series=look.series))
+            items.append(Mark(x, y, style.shape, style.ink, 8.5, told=told, series=style.series))
     reading = f"{axis.reading}; a line is the mean of the seeds, a bar reaches from the lowest to the highest."
-    legend = tuple(looks[method] for method in shown)
+    legend = tuple(styles[method] for method in shown)
     return Figure(axis.name, axis.title, reading, WIDTH, HEIGHT, tuple(items), legend)

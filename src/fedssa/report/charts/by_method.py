@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from fedssa.report.charts.frame import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, frame
-from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Figure, Item, Line, Mark, Words, text_width
+from fedssa.report.charts.style import Style
 from fedssa.report.comparison import MethodRow
 from fedssa.report.costs import Cost
 from fedssa.report.groups import Group
@@ -16,12 +16,12 @@ BAR = 34.0
 Box = tuple[float, float, float, float]
 
 
-def trade_off(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+def trade_off(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     """To the target where it was reached, else over all rounds."""
     shown = [(row, cost) for row in group.rows if row.mean is not None and (cost := _spent(group, row)) is not None]
     if len(shown) < 2:
         return None
-    shown.sort(key=lambda pair: list(looks).index(pair[0].method))
+    shown.sort(key=lambda pair: list(styles).index(pair[0].method))
     accuracies = [100 * (row.mean or 0.0) for row, _ in shown]
     numbers = [cost.numbers for _, cost in shown]
     around = frame(
@@ -32,19 +32,19 @@ def trade_off(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     marks: list[Item] = []
     words: list[Item] = []
     for (row, cost), accuracy in zip(shown, accuracies, strict=True):
-        look, x, y = looks[row.method], around.x(cost.numbers), around.y(accuracy)
+        style, x, y = styles[row.method], around.x(cost.numbers), around.y(accuracy)
         size = max(SMALLEST, LARGEST * (cost.flops / most) ** 0.5)
         told = f"{row.method}: {accuracy:.2f} %, {cost.numbers:,.0f} numbers, {cost.flops:.3g} FLOPs"
         hollow = row.to_target is None
-        marks.append(Mark(x, y, "circle", look.ink, size, hollow, opacity=0.8, told=told, series=look.series))
+        marks.append(Mark(x, y, "circle", style.ink, size, hollow, opacity=0.8, told=told, series=style.series))
         taken.append((x - size / 2, y - size / 2, x + size / 2, y + size / 2))
     for (row, _), box in zip(shown, list(taken), strict=True):
-        words.append(_label(row.method, box, taken, looks[row.method].series))
+        words.append(_label(row.method, box, taken, styles[row.method].series))
     reading = (
         "Top left is best: accurate and cheap to send; a mark’s area is its FLOPs until the target, a hollow one did "
         "not reach the target and shows all rounds."
     )
-    legend = tuple(looks[row.method] for row, _ in shown)
+    legend = tuple(styles[row.method] for row, _ in shown)
     items = (*around.items, *marks, *words)
     return Figure("trade-off", "Accuracy, communication and FLOPs", reading, WIDTH, HEIGHT, items, legend)
 
@@ -84,7 +84,7 @@ def _covered(area: Box, taken: Sequence[Box]) -> float:
     )
 
 
-def ablations(group: Group, looks: Mapping[str, Look], paper: Mapping[str, float]) -> Figure | None:
+def ablations(group: Group, styles: Mapping[str, Style], paper: Mapping[str, float]) -> Figure | None:
     """Bars from zero would hide what matters; these are marks on a line with the seeds' spread, and the paper's."""
     rows = {row.method: row for row in group.rows if row.method in ABLATIONS and row.mean is not None}
     shown = [method for method in ABLATIONS if method in rows]
@@ -96,18 +96,18 @@ def ablations(group: Group, looks: Mapping[str, Look], paper: Mapping[str, float
     around = frame([*ours, *theirs], [], x_label="accuracy, %", y_label="", height=height, left=80, y_names=shown)
     items: list[Item] = list(around.items)
     for row, method in enumerate(shown):
-        look, y = looks[method], around.y(row)
+        style, y = styles[method], around.y(row)
         values = [around.x(100 * a) for a in rows[method].accuracies]
         mean = 100 * (rows[method].mean or 0.0)
         if len(values) > 1:
-            items.append(Line(((min(values), y), (max(values), y)), look.ink, 5.0, opacity=0.35, series=look.series))
+            items.append(Line(((min(values), y), (max(values), y)), style.ink, 5.0, opacity=0.35, series=style.series))
         told = f"{method}: {mean:.2f} %"
-        items.append(Mark(around.x(mean), y, look.shape, look.ink, 12, told=told, series=look.series))
-        items.append(Words(around.x(mean), y - 11, f"{mean:.1f}", "ink", size=14, bold=True, series=look.series))
+        items.append(Mark(around.x(mean), y, style.shape, style.ink, 12, told=told, series=style.series))
+        items.append(Words(around.x(mean), y - 11, f"{mean:.1f}", "ink", size=14, bold=True, series=style.series))
         if method in paper:
             items.append(Mark(around.x(paper[method]), y, "circle", "muted", 9, hollow=True, told="the paper"))
     reading = "A mark is the mean of the seeds, its bar from the lowest to the highest" + (
         "; a hollow circle is the paper’s figure, from tuned runs." if theirs else "."
     )
-    legend = tuple(looks[method] for method in shown)
+    legend = tuple(styles[method] for method in shown)
     return Figure("ablations", "Ablations", reading, WIDTH, height, tuple(items), legend)

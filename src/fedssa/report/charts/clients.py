@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedssa.report.charts.frame import HEIGHT, RIGHT, WIDTH, Frame, frame
-from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Words
+from fedssa.report.charts.style import Style
 from fedssa.report.gather import Found
 from fedssa.report.groups import REFERENCE, Group
 
@@ -19,20 +19,27 @@ BINS = 5
 MOST_DOTS = 400  # a method; the box is of all clients
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly: jitter without chance
 
-Pairs = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def box_plot(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+def box_plot(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     """All seeds' clients together; runs that have not finished are not at their end."""
     values = {
         label: np.array([100 * a for run in runs if _finished(run) for a in run.summary.accuracies.values()])
         for label, runs in group.by_label.items()
     }
-    shown = [method for method in looks if len(values.get(method, ()))]
+    return client_figure(values, styles)
+
+
+def client_figure(
+    values: Mapping[str, Floats], styles: Mapping[str, Style], least_height: float = 0.0
+) -> Figure | None:
+    """A row for each method that has clients: dots, a box and their mean; None if none has."""
+    shown = [method for method in styles if len(values.get(method, ()))]
     if not shown:
         return None
     every = np.concatenate([values[method] for method in shown])
-    height = 80 + ROW * len(shown)
+    height = max(least_height, 80 + ROW * len(shown))
     names = [_shortened(method) for method in shown]
     around = frame(
         list(every),
@@ -46,12 +53,12 @@ def box_plot(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     )
     items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
     for row, method in enumerate(shown):
-        items += _box(around, row, values[method], looks[method])
+        items += _box(around, row, values[method], styles[method])
     reading = (
         "A dot is a client’s own model at the end, the box holds the middle half of them, the bar is the median "
         "and the white-edged mark the mean: a short box far right is what one wants."
     )
-    legend = tuple(looks[method] for method in shown)
+    legend = tuple(styles[method] for method in shown)
     return Figure("clients", "Each client’s accuracy", reading, WIDTH, height, tuple(items), legend)
 
 
@@ -59,37 +66,40 @@ def _finished(run: Found) -> bool:
     return run.summary.outcome == "finished"
 
 
-def _box(around: Frame, row: int, values: Pairs, look: Look) -> list[Item]:
+def _box(around: Frame, row: int, values: Floats, style: Style) -> list[Item]:
     y, x = around.y(row), around.x
     quarter, median, three_quarters = np.quantile(values, [0.25, 0.5, 0.75])
     reach = 1.5 * (three_quarters - quarter)
     low, high = values[values >= quarter - reach].min(), values[values <= three_quarters + reach].max()
     some = values[:: 1 + len(values) // MOST_DOTS]
-    dots = tuple((x(value), y + 15 * (i * GOLDEN % 1 - 0.5)) for i, value in enumerate(some))
-    box = [(x(quarter), y - 9), (x(three_quarters), y - 9), (x(three_quarters), y + 9), (x(quarter), y + 9)]
-    series = look.series
+    half = min(max(9.0, 0.2 * (around.y(1) - around.y(0))), 20.0)
+    dots = tuple((x(value), y + 1.67 * half * (i * GOLDEN % 1 - 0.5)) for i, value in enumerate(some))
+    box = [
+        (x(quarter), y - half), (x(three_quarters), y - half), (x(three_quarters), y + half), (x(quarter), y + half),
+    ]  # fmt: skip
+    series = style.series
     return [
-        Dots(dots, look.ink, 4.5, 0.4, series),
+        Dots(dots, style.ink, 4.5, 0.65 if len(some) <= 100 else 0.4, series),
         Line(((x(low), y), (x(quarter), y)), "ink", 1.2, series=series),
         Line(((x(three_quarters), y), (x(high), y)), "ink", 1.2, series=series),
         Line((*box, box[0]), "ink", 1.2, series=series),
-        Line(((x(median), y - 9), (x(median), y + 9)), "ink", 2.6, series=series),
+        Line(((x(median), y - half), (x(median), y + half)), "ink", 2.6, series=series),
         Mark(
             x(values.mean()),
             y,
             "diamond",
-            look.ink,
+            style.ink,
             11,
-            told=f"{look.label}: mean {values.mean():.2f} %",
+            told=f"{style.label}: mean {values.mean():.2f} %",
             series=series,
         ),
         Words(WIDTH - RIGHT, y + 4.5, f"{values.mean():.1f}", "ink", "end", 14, bold=True, series=series),
     ]
 
 
-def gains(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+def gains(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     """Over training alone, against how often a client took part."""
-    found: dict[str, Pairs] = {}
+    found: dict[str, Floats] = {}
     for label, runs in group.by_label.items():
         pairs = [
             (
@@ -103,7 +113,7 @@ def gains(group: Group, looks: Mapping[str, Look]) -> Figure | None:
         ]
         if pairs:
             found[label] = np.array(pairs, dtype=float)
-    shown = [method for method in looks if method in found]
+    shown = [method for method in styles if method in found]
     if not shown or len(np.unique(np.concatenate([found[method][:, 0] for method in shown]))) < 2:
         return None
     every = np.concatenate([found[method] for method in shown])
@@ -117,12 +127,12 @@ def gains(group: Group, looks: Mapping[str, Look]) -> Figure | None:
     zero = Line(((around.x.start, around.y(0)), (around.x.stop, around.y(0))), "muted", 1.5)
     items: list[Item] = [*around.items, zero]
     for method in shown:
-        items += _gain(around, found[method], looks[method])
+        items += _gain(around, found[method], styles[method])
     reading = (
         "A faint dot is a client, a mark the mean of the clients that took part about equally often; "
         "above zero a client is better off than alone."
     )
-    legend = tuple(looks[method] for method in shown)
+    legend = tuple(styles[method] for method in shown)
     return Figure("gains", "Who gains over standalone", reading, WIDTH, HEIGHT, tuple(items), legend)
 
 
@@ -131,23 +141,23 @@ def _comparable(group: Group, seed: int, run: Found) -> bool:
     return _finished(run) and reference is not None and reference.outcome == "finished"
 
 
-def _gain(around: Frame, pairs: Pairs, look: Look) -> list[Item]:
-    shift = 0.7 * (look.series % 11 / 11 - 0.5)  # methods stand beside one another
+def _gain(around: Frame, pairs: Floats, style: Style) -> list[Item]:
+    shift = 0.7 * (style.series % 11 / 11 - 0.5)  # methods stand beside one another
     some = pairs[:: 1 + len(pairs) // MOST_DOTS]
     dots = tuple((around.x(count + shift), around.y(gain)) for count, gain in some)
     means = binned(pairs)
     line = tuple((around.x(count), around.y(mean)) for count, mean in means)
     items: list[Item] = [
-        Dots(dots, look.ink, 3.5, 0.3, look.series),
-        Line(line, look.ink, 2.0, look.dash, series=look.series),
+        Dots(dots, style.ink, 3.5, 0.3, style.series),
+        Line(line, style.ink, 2.0, style.dash, series=style.series),
     ]
     for (x, y), (count, mean) in zip(line, means, strict=True):
-        told = f"{look.label}: {mean:+.2f} points, {count:.1f} rounds"
-        items.append(Mark(x, y, look.shape, look.ink, 7.5, told=told, series=look.series))
+        told = f"{style.label}: {mean:+.2f} points, {count:.1f} rounds"
+        items.append(Mark(x, y, style.shape, style.ink, 7.5, told=told, series=style.series))
     return items
 
 
-def binned(pairs: Pairs) -> list[tuple[float, float]]:
+def binned(pairs: Floats) -> list[tuple[float, float]]:
     """(count, gain) → means over groups of clients that took part about equally often, as many in each as can be."""
     counts, gains_of = pairs[:, 0], pairs[:, 1]
     edges = np.unique(np.quantile(counts, np.linspace(0, 1, BINS + 1))[1:-1])

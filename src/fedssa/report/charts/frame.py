@@ -82,7 +82,7 @@ def frame(
         items.append(Words(min(x(value), furthest), bottom + 20, name, size=TICK_SIZE))
     items.append(Words(edge, height - 8, x_label, anchor="end", size=TICK_SIZE))
     if y_label:
-        items.append(Words(6, 16, y_label, anchor="start", size=TICK_SIZE))
+        items.append(Words(12, 16, y_label, anchor="start", size=TICK_SIZE))
     return Frame(x, y, tuple(items))
 
 

@@ -6,47 +6,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedssa.report.charts.frame import HEIGHT, WIDTH, Frame, frame
-from fedssa.report.charts.looks import Look
 from fedssa.report.charts.scene import Figure, Item, Line, Mark
+from fedssa.report.charts.style import Style
 from fedssa.report.groups import Group
 from fedssa.report.summary import RunSummary
 
 LEAST_TO_SMOOTH = 8  # rounds
 MARKS_A_LINE = 6
+ACCURACY = "mean accuracy of all clients’ own models, %"
 
 Curve = NDArray[np.float64]  # [n, 2]: rounds finished, value
 Curves = dict[str, list[Curve]]  # by method, one a seed
 
 
-def accuracy_figures(group: Group, looks: Mapping[str, Look]) -> list[Figure]:
+def accuracy_figures(group: Group, styles: Mapping[str, Style]) -> list[Figure]:
     curves = _curves(group, lambda run: [(rounds, 100 * accuracy) for rounds, accuracy in run.curve])
     longest = max((len(curve) for found in curves.values() for curve in found), default=0)
-    label = "mean accuracy of all clients’ own models, %"
-    raw = _figure("curves", "Accuracy over rounds", _reading(group, "as measured"), curves, looks, label)
+    raw = curve_figure("curves", "Accuracy over rounds", _reading(group, "as measured"), curves, styles, ACCURACY)
     if raw is None or longest < LEAST_TO_SMOOTH:
         return [raw] if raw else []
     window, first = max(3, longest // 6 | 1), longest // 5
     smooth = {method: [smoothed(curve, window) for curve in found] for method, found in curves.items()}
     late = {method: [c[c[:, 0] >= first] for c in found if c[-1, 0] >= first] for method, found in smooth.items()}
     reading = _reading(group, f"each point the mean of {window} rounds around it, from round {first} on")
-    again = _figure("curves-smoothed", "Accuracy over rounds, smoothed and nearer", reading, late, looks, label)
+    again = curve_figure(
+        "curves-smoothed", "Accuracy over rounds, smoothed and nearer", reading, late, styles, ACCURACY
+    )
     return [raw, again] if again else [raw]
 
 
-def header_norms(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+def header_norms(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     reading = (
         "A line that climbs says that a method makes headers larger, which alone speeds up training: "
         "compare with standalone-scaled before crediting the exchange."
     )
     curves = _curves(group, lambda run: [(t + 1, norm) for t, norm in enumerate(run.header_norms) if norm is not None])
-    return _figure("header-norms", "Norms of the header’s rows", reading, curves, looks, "mean norm of seen rows")
+    return curve_figure("header-norms", "Norms of the header’s rows", reading, curves, styles, "mean norm of seen rows")
 
 
-def shaking(group: Group, looks: Mapping[str, Look]) -> Figure | None:
+def shaking(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     reading = "The lower a line, the steadier the rows that the server sends; it says nothing of accuracy by itself."
     curves = _curves(group, lambda run: [(t + 1, moved) for t, moved in enumerate(run.shaking) if moved is not None])
     label = "mean change of the global rows since the round before"
-    return _figure("shaking", "Shaking of the global rows", reading, curves, looks, label)
+    return curve_figure("shaking", "Shaking of the global rows", reading, curves, styles, label)
 
 
 def smoothed(curve: Curve, window: int) -> Curve:
@@ -76,10 +78,17 @@ def _curves(group: Group, values: Callable[[RunSummary], Sequence[tuple[int, flo
     return found
 
 
-def _figure(
-    name: str, title: str, reading: str, curves: Curves, looks: Mapping[str, Look], label: str
+def curve_figure(
+    name: str,
+    title: str,
+    reading: str,
+    curves: Curves,
+    styles: Mapping[str, Style],
+    label: str,
+    height: float = HEIGHT,
 ) -> Figure | None:
-    shown = {method: curves[method] for method in looks if curves.get(method)}
+    """A line for each method that has a curve; None if none has."""
+    shown = {method: curves[method] for method in styles if curves.get(method)}
     if not shown:
         return None
     points = np.concatenate([curve for found in shown.values() for curve in found])
@@ -89,14 +98,15 @@ def _figure(
         x_label="rounds finished",
         y_label=label,
         whole_x=True,
+        height=height,
     )
     items: list[Item] = list(around.items)
     for place, (method, found) in enumerate(shown.items()):
-        items += _line(around, found, looks[method], place / len(shown))
-    return Figure(name, title, reading, WIDTH, HEIGHT, tuple(items), tuple(looks[method] for method in shown))
+        items += _line(around, found, styles[method], place / len(shown))
+    return Figure(name, title, reading, WIDTH, height, tuple(items), tuple(styles[method] for method in shown))
 
 
-def _line(around: Frame, curves: Sequence[Curve], look: Look, offset: float) -> list[Item]:
+def _line(around: Frame, curves: Sequence[Curve], style: Style, offset: float) -> list[Item]:
     """Over the rounds that all seeds have; marks stand by turns, so that none hides another."""
     num = min(map(len, curves))
     values = np.stack([curve[:num, 1] for curve in curves])
@@ -105,11 +115,11 @@ def _line(around: Frame, curves: Sequence[Curve], look: Look, offset: float) -> 
     if len(curves) > 1:
         low, high = ([around.y(value) for value in edge] for edge in (values.min(axis=0), values.max(axis=0)))
         area = (*zip(xs, high, strict=True), *zip(reversed(xs), reversed(low), strict=True))
-        items.append(Line(area, look.ink, opacity=0.09, filled=True, series=look.series))
+        items.append(Line(area, style.ink, opacity=0.09, filled=True, series=style.series))
     ys = [around.y(value) for value in values.mean(axis=0)]
-    items.append(Line(tuple(zip(xs, ys, strict=True)), look.ink, 2.2, look.dash, series=look.series))
+    items.append(Line(tuple(zip(xs, ys, strict=True)), style.ink, 2.2, style.dash, series=style.series))
     step = max(1, num // MARKS_A_LINE)
     for i in [*range(int(offset * step), num - 1, step), num - 1]:
-        told = f"{look.label}: {values[:, i].mean():.4g} after {curves[0][i, 0]:.0f} rounds"
-        items.append(Mark(xs[i], ys[i], look.shape, look.ink, 7.5, told=told, series=look.series))
+        told = f"{style.label}: {values[:, i].mean():.4g} after {curves[0][i, 0]:.0f} rounds"
+        items.append(Mark(xs[i], ys[i], style.shape, style.ink, 7.5, told=told, series=style.series))
     return items

@@ -8,12 +8,14 @@ from io import BytesIO
 from pathlib import Path as File
 from typing import Any
 
+import numpy as np
+
 from fedssa.errors import FedSSAError
-from fedssa.report.charts.looks import INKS
-from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Point, Words, outline
+from fedssa.report.charts.scene import Dots, Figure, Item, Line, Mark, Point, Tiles, Words, outline, plain_colour
 
 SCALE = 1.5  # dots of the file to a pixel of the drawing
 DPI = 72.0
+MOST_EXACT = 128  # colours of a file that has 256
 LETTERS = 0.93  # these are wider than those on the page
 ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # on the baseline
 
@@ -21,7 +23,6 @@ ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # on the baseline
 def png(figure: Figure) -> bytes:
     """Equal drawings are equal files: nothing in them tells of time or version."""
     try:
-        import numpy as np
         from matplotlib.backends import backend_agg
         from PIL import Image, ImageDraw
     except ImportError as error:
@@ -38,19 +39,25 @@ def png(figure: Figure) -> bytes:
         if isinstance(item, Words):
             font = _font(SCALE * LETTERS * item.size, item.bold)
             place = (SCALE * item.x, SCALE * item.y)
-            brush.text(place, item.text, fill=INKS[item.ink][0], font=font, anchor=ANCHORS[item.anchor])
+            brush.text(place, item.text, fill=plain_colour(item.ink), font=font, anchor=ANCHORS[item.anchor])
     content = BytesIO()
-    _with_palette(image).save(content, format="png", compress_level=6)
+    inks = dict.fromkeys(["paper", *(item.ink for item in whole.items)])
+    _with_palette(image, [plain_colour(ink) for ink in inks]).save(content, format="png", compress_level=6)
     return content.getvalue()
 
 
-def _with_palette(image: Any) -> Any:
-    """A third as large, and written faster. Colours are those of neighbours in the palette, but paper is paper."""
+def _with_palette(image: Any, colours: list[str]) -> Any:
+    """A third as large, and written faster. The colours of the drawing stay exact; those of edges are near ones."""
     from PIL import Image
 
-    few = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    paper, colours = few.getpixel((0, 0)), few.getpalette()
-    few.putpalette([*colours[: 3 * paper], *image.getpixel((0, 0)), *colours[3 * paper + 3 :]])
+    exact = [bytes.fromhex(colour[1:]) for colour in colours[:MOST_EXACT]]
+    edges = image.quantize(256 - len(exact), method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    places = np.asarray(edges) + len(exact)
+    pixels = np.asarray(image).astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
+    for place, colour in enumerate(exact):
+        places[pixels == int.from_bytes(colour)] = place
+    few = Image.fromarray(places.astype(np.uint8))
+    few.putpalette(b"".join(exact) + bytes(edges.getpalette()))
     return few
 
 
@@ -79,6 +86,8 @@ class _Pen:
             self.mark(item)
         elif isinstance(item, Dots):
             self.dots(item)
+        elif isinstance(item, Tiles):
+            self.tiles(item)
         elif isinstance(item, Line) and item.filled:
             self.paint(item.points, item.ink, item.opacity)
         elif isinstance(item, Line):
@@ -98,6 +107,18 @@ class _Pen:
         shape = Path([*corners, corners[0]], closed=True)
         context = self._context(ink, opacity, 0)
         self.renderer.draw_path(context, shape, self.place, (*_colour(ink), opacity))
+
+    def tiles(self, tiles: Tiles) -> None:
+        from matplotlib.path import Path
+
+        corners = [
+            corner for x0, y0, x1, y1 in tiles.boxes for corner in ((x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0))
+        ]
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(tiles.boxes)
+        context = self._context(tiles.ink, 1.0, 0)
+        context.set_antialiased(False)
+        if corners:
+            self.renderer.draw_path(context, Path(corners, codes), self.place, (*_colour(tiles.ink), 1.0))
 
     def dots(self, dots: Dots) -> None:
         from matplotlib.path import Path
@@ -136,5 +157,5 @@ class _Pen:
 
 
 def _colour(ink: str) -> tuple[float, float, float]:
-    code = INKS[ink][0]
+    code = plain_colour(ink)
     return (int(code[1:3], 16) / 255, int(code[3:5], 16) / 255, int(code[5:7], 16) / 255)

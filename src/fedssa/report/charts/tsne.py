@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from fedssa.errors import FedSSAError, RunDirError
 from fedssa.record import RunDir
-from fedssa.report.charts.looks import NUM_COLOURS, Look
+from fedssa.report.charts.colours import CATEGORIES
 from fedssa.report.charts.scene import Dots, Figure, Item
+from fedssa.report.charts.style import Style
 
 SIDE = 480.0
 MARGIN = 14.0
@@ -32,7 +33,7 @@ def tsne_figures(run_dir: RunDir, label: str) -> list[Figure]:
     models = [archs[client % len(archs)] for client in clients]
     kept = dict.fromkeys(archs)
     by_class = _figure("class", label, places, [run_dir.class_names[s] for s in labels], _commonest(labels, run_dir))
-    return [by_class, _figure("model", label, places, models, list(kept)[:NUM_COLOURS])]
+    return [by_class, _figure("model", label, places, models, list(kept)[: len(CATEGORIES)])]
 
 
 def _read(run_dir: RunDir) -> tuple[Array, Array, Array]:
@@ -74,7 +75,7 @@ def _embed(rows: Array) -> Array:
 def _commonest(labels: Array, run_dir: RunDir) -> list[str]:
     """As many classes as there are colours, in the order of classes."""
     counts = np.bincount(labels, minlength=len(run_dir.class_names))
-    chosen = sorted(np.argsort(-counts, kind="stable")[:NUM_COLOURS].tolist())
+    chosen = sorted(np.argsort(-counts, kind="stable")[: len(CATEGORIES)].tolist())
     return [run_dir.class_names[s] for s in chosen if counts[s]]
 
 
@@ -85,11 +86,11 @@ def _figure(kind: str, label: str, places: Array, owners: Sequence[str], shown: 
         items.append(Dots(tuple(map(tuple, places[rest].tolist())), "grid", 5, 0.8))
     for number, name in enumerate(shown):
         mine = [owner == name for owner in owners]
-        items.append(Dots(tuple(map(tuple, places[mine].tolist())), f"s{number}", 5.5, 0.7))
+        items.append(Dots(tuple(map(tuple, places[mine].tolist())), CATEGORIES[number], 5.5, 0.7))
     what = "class" if kind == "class" else "client model"
     reading = f"A dot is a test sample as its client’s header sees it, coloured by {what}; "
     reading += "what lies near is alike, how far apart the rest is means little."
     if any(rest):
         reading += f" Of all classes the {len(shown)} most frequent are coloured."
-    legend = tuple(Look(-1 - n, name, f"s{n}", "", "circle") for n, name in enumerate(shown))
+    legend = tuple(Style(-1 - n, name, CATEGORIES[n], "", "circle") for n, name in enumerate(shown))
     return Figure(f"tsne-{kind}", f"{label}: representations by {kind}", reading, SIDE, SIDE, tuple(items), legend)
