@@ -5,7 +5,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedssa.report.statistics import (
+    AT_ONCE,
+    LEAST_SEEDS,
+    LEVEL,
+    NUM_RESAMPLES,
+    RESAMPLE_SEEDS_FROM,
     Difference,
+    Verdict,
     difference,
     holm,
     in_words,
@@ -16,6 +22,11 @@ from fedssa.report.statistics import (
 )
 
 Floats = NDArray[np.float64]
+
+
+def test_the_constants_are_those_of_the_text() -> None:
+    """docs/report.md says these to readers."""
+    assert (NUM_RESAMPLES, LEVEL, LEAST_SEEDS, RESAMPLE_SEEDS_FROM) == (4000, 0.95, 2, 3)
 
 
 def test_clients_are_paired_within_their_seed() -> None:
@@ -152,3 +163,60 @@ def test_many_clients_take_little_memory_and_give_the_standard_error() -> None:
     values = np.random.default_rng(4).normal(0, 1, size=20_000)
     means = resampled_means([values, values], num=400)
     assert means.std() == pytest.approx(values.std() / 40_000**0.5, rel=0.15)
+
+
+def test_the_smallest_and_the_largest_p_value_of_resamples() -> None:
+    """40 pairs that all agree: no resample is on the other side, and 2 · (0 + 1) / 4001 is more than 2 / 2^40."""
+    clients = np.linspace(0.1, 0.2, 20)
+    found = difference([clients, clients])
+    assert found is not None
+    assert found.p == 2 / 4001
+    level = difference([clients - clients.mean(), clients - clients.mean()])
+    assert level is not None
+    assert level.p is not None
+    assert level.p > 0.9
+    turned = difference([-clients, -clients])
+    assert turned is not None
+    assert (turned.p, turned.mean) == (found.p, -found.mean)
+
+
+def test_the_verdict_needs_less_than_five_percent() -> None:
+    cases: list[tuple[float, Verdict]] = [(0.0499, "higher"), (0.0501, "no difference shown")]
+    for p, verdict in cases:
+        judged = with_verdicts({"a": Difference(0.1, 2, 9, 0.05, 0.15, p)})["a"]
+        assert judged == Difference(0.1, 2, 9, 0.05, 0.15, p, verdict)
+    judged = with_verdicts({"a": Difference(-0.1, 2, 9, -0.15, -0.05, 0.01)})["a"]
+    assert judged is not None
+    assert judged.verdict == "lower"
+    assert in_words(judged) == "lower"
+
+
+def test_one_client_in_each_of_three_seeds_is_resampled_by_seeds_alone() -> None:
+    """The means of 27 draws of 3 seeds: deviations of −1, 0, 1 stretched by √(3 / 2), so all alike once in 27."""
+    means = resampled_means([np.array([value]) for value in (0.0, 1.0, 2.0)], num=27_000)
+    reach = 1.5**0.5
+    assert {round(value, 9) for value in means} == {round(1 + reach * i / 3, 9) for i in range(-3, 4)}
+    assert np.count_nonzero(means < 1 - 0.99 * reach) / 27_000 == pytest.approx(1 / 27, rel=0.1)
+    found = difference([np.array([value]) for value in (0.0, 1.0, 2.0)])
+    assert found is not None
+    assert found.low == pytest.approx(1 - reach)
+    assert found.high == pytest.approx(1 + reach)
+
+
+def test_clients_of_a_seed_are_drawn_with_that_seed() -> None:
+    """Clients differ in the third seed only: whenever it is not drawn, the mean is one of the seeds' alone."""
+    by_seed = [np.zeros(2), np.zeros(2), np.array([-1.0, 1.0])]
+    means = resampled_means(by_seed, num=20_000)
+    variance = 2.0 / 2  # of a mean of two draws of ±√2
+    assert means.mean() == pytest.approx(0, abs=0.01)
+    assert means.var() == pytest.approx(3 * (1 / 3) * variance / 9, rel=0.05)
+
+
+def test_draws_in_parts_are_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few at once, as of very many clients: every part is filled, none twice."""
+    assert AT_ONCE == 2**20
+    monkeypatch.setattr("fedssa.report.statistics.AT_ONCE", 64)
+    values = np.random.default_rng(5).normal(0, 1, size=20)
+    means = resampled_means([values, values + 2], num=4001)
+    assert means.mean() == pytest.approx(values.mean() + 1, abs=0.02)
+    assert means.std() == pytest.approx(values.std(ddof=1) / 40**0.5, rel=0.05)

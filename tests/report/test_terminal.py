@@ -7,7 +7,6 @@ from rich.table import Table
 
 from fedssa.record import Outcome
 from fedssa.report.comparison import compare_methods
-from fedssa.report.costs import short
 from fedssa.report.summary import summarise
 from fedssa.report.terminal import clients_table, comparison_table, partition_table, run_table, runs_table
 
@@ -158,19 +157,3 @@ def test_large_partition(num_clients: int, shown: int) -> None:
         [[str(rest), "more", f"{100 * rest:,}", *[f"{10 * rest:,}"] * 2]] * (rest > 0)
     )
     assert partition_table(counts, splits, ["mlp"], names, show_all=True).row_count == num_clients + 1
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1 k"),
-        (1234, "1.23 k"),
-        (999_499, "999 k"),
-        (999_500, "1 M"),
-        (5 * 10**12, "5 T"),
-    ],
-)
-def test_short(number: int, text: str) -> None:
-    assert short(number) == text
