@@ -18,7 +18,7 @@ from fedssa.cli.watch import view
 from fedssa.errors import RunDirError
 from fedssa.lock import RunLock
 from fedssa.record import Outcome, RoundRecord, RunDir
-from fedssa.report.live import Watched
+from fedssa.report.read.watched import Watched
 from tests.report.fake_runs import make_run, settings
 from tests.test_cli import RECIPE, Command, command, here  # noqa: F401
 from tests.tiny import tiny, tree

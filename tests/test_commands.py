@@ -91,5 +91,5 @@ def test_settings_that_are_nearly_a_cell_are_no_cell() -> None:
 
 
 def test_no_torch_is_needed() -> None:
-    code = "import sys, fedssa.commands, fedssa.report.paper_figures; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedssa.commands, fedssa.report.read.paper; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

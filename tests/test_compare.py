@@ -14,8 +14,8 @@ import fedssa
 from fedssa.compare import one_pool, plan, run_all
 from fedssa.errors import RunDirError, SettingsError
 from fedssa.record import RoundRecord, RunDir
-from fedssa.report.comparison import compare_methods
-from fedssa.report.summary import summarise
+from fedssa.report.read.comparison import compare_methods
+from fedssa.report.read.summary import summarise
 from tests.test_cli import RECIPE, Command, command, here  # noqa: F401
 from tests.tiny import tiny, tree
 

@@ -12,8 +12,8 @@ import pytest
 from fedssa.config import parse_settings
 from fedssa.paper import every_run
 from fedssa.record import RunDir
-from fedssa.report.gather import Found, Gathered, gather
-from fedssa.report.page import contents
+from fedssa.report.page.report import contents
+from fedssa.report.read.collection import Found, Gathered, gather
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 from fedssa.config import override, parse_settings
 from fedssa.errors import SettingsError
 from fedssa.record import Outcome, RunDir
-from fedssa.report.selection import candidate, choose, validation_accuracy
+from fedssa.report.tables.selection import candidate, choose, validation_accuracy
 from fedssa.sweep import Axis, combinations, plan, read_axis
 from fedssa.toml import document
 from tests.report.fake_runs import make_run

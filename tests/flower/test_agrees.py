@@ -10,10 +10,10 @@ import fedssa
 from fedssa.core.payload import num_bytes
 from fedssa.methods import METHODS, PRESETS
 from fedssa.record import RoundRecord, RunDir
-from fedssa.report.summary import summarise
-from fedssa.report.terminal import run_table
+from fedssa.report.read.summary import summarise
+from fedssa.report.tables.terminal import run_table
 from tests.flower.in_process import FEW, over_the_wire, sites_of, tensors_in
-from tests.report.test_terminal import lines_of
+from tests.report.tables.test_terminal import lines_of
 from tests.tiny import tiny
 
 

@@ -19,7 +19,7 @@ from fedssa.flower.certificates import make_node_key
 from fedssa.flower.coordinator import Address, init, invite, register, unregister
 from fedssa.flower.submit import CONNECTION, flwr
 from fedssa.record import RunDir
-from fedssa.report.summary import summarise
+from fedssa.report.read.summary import summarise
 from tests.system.programs import Programs, free_port, listens, programs
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

@@ -23,8 +23,8 @@ def run_command(
     from fedssa.flower.federation_file import read_federation
     from fedssa.flower.submit import Submitted
     from fedssa.record import RunDir
-    from fedssa.report.summary import summarise
-    from fedssa.report.terminal import run_table
+    from fedssa.report.read.summary import summarise
+    from fedssa.report.tables.terminal import run_table
 
     table = read_federation(directory).table
     target = out_dir or directory / "runs" / f"{table['method']['name'].rpartition(':')[2]}-s{table['seed']}"

@@ -14,7 +14,7 @@ from fedssa.errors import SettingsError
 if TYPE_CHECKING:
     from fedssa.compare import Planned
     from fedssa.paper import PaperRun
-    from fedssa.report.experiment_table import Measured
+    from fedssa.report.tables.experiment import Measured
 
 DEFAULT_OUT = Path("runs/paper")
 NUM_SAMPLES = {"digits": 1_797, "cifar10": 60_000, "cifar100": 60_000}
@@ -84,7 +84,7 @@ def _look_only_in(data_dir: Path, data: Iterable[str]) -> None:
 def _list(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
     from fedssa.commands import experiment_command
     from fedssa.record import RunDir
-    from fedssa.report.summary import outcome_in_words
+    from fedssa.report.read.summary import outcome_in_words
 
     for run in runs:
         path = out_dir / run.path
@@ -124,8 +124,8 @@ def _announce(name: str, scale: str, planned: "Sequence[Planned]", num_samples: 
 def _show(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
     from fedssa.paper import EXPERIMENTS
     from fedssa.record import RunDir
-    from fedssa.report.experiment_table import Measured, accuracy_table, shaking_table
-    from fedssa.report.summary import summarise
+    from fedssa.report.read.summary import summarise
+    from fedssa.report.tables.experiment import Measured, accuracy_table, shaking_table
 
     measured = [Measured(run, summarise(RunDir.open(out_dir / run.path))) for run in runs]
     for data in dict.fromkeys(run.cell.data for run in runs):
@@ -154,8 +154,8 @@ def _how_to_read(name: str, scale: str) -> str:
 
 def _compare(measured: "Sequence[Measured]") -> None:
     """Differences and costs, of each federation that has the reference."""
-    from fedssa.report.comparison import compare_methods
-    from fedssa.report.terminal import comparison_table
+    from fedssa.report.read.comparison import compare_methods
+    from fedssa.report.tables.terminal import comparison_table
 
     for cell in dict.fromkeys(one.run.cell for one in measured):
         summaries = [one.summary for one in measured if one.run.cell == cell]

@@ -22,8 +22,8 @@ def partition(
 
     from fedssa.data import prepare
     from fedssa.population import SimulatedClients
-    from fedssa.report.figures import draw_partition
-    from fedssa.report.terminal import partition_table
+    from fedssa.report.figures.pictures import draw_partition
+    from fedssa.report.tables.terminal import partition_table
 
     settings = recipe_settings(recipe, assignments, None, data_dir)
     clients = SimulatedClients(settings, prepare(settings.data))

@@ -92,10 +92,10 @@ def compare(
     """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
     from fedssa.compare import plan
     from fedssa.record import RunDir
-    from fedssa.report.comparison import compare_methods
-    from fedssa.report.figures import draw_comparison
-    from fedssa.report.summary import summarise
-    from fedssa.report.terminal import comparison_table
+    from fedssa.report.figures.pictures import draw_comparison
+    from fedssa.report.read.comparison import compare_methods
+    from fedssa.report.read.summary import summarise
+    from fedssa.report.tables.terminal import comparison_table
 
     table = recipe_table(recipe, assignments, None, data_dir)
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -117,9 +117,9 @@ def show(
 ) -> None:
     """Summarise runs: a table, and the curves of accuracy over rounds."""
     from fedssa.record import RunDir
-    from fedssa.report.figures import draw_runs
-    from fedssa.report.summary import run_names, summarise
-    from fedssa.report.terminal import clients_table, curve, run_table, runs_table
+    from fedssa.report.figures.pictures import draw_runs
+    from fedssa.report.read.summary import run_names, summarise
+    from fedssa.report.tables.terminal import clients_table, curve, run_table, runs_table
 
     runs = [RunDir.open(path) for path in run_dirs]
     summaries = [summarise(run) for run in runs]
@@ -149,8 +149,8 @@ def _drive(begun: "Run", workers: int, *, tensorboard: bool) -> None:
 
 def _show_run(path: Path) -> None:
     from fedssa.record import RunDir
-    from fedssa.report.summary import summarise
-    from fedssa.report.terminal import run_table
+    from fedssa.report.read.summary import summarise
+    from fedssa.report.tables.terminal import run_table
 
     out.print(run_table(summarise(RunDir.open(path))))
     if (path / "models").exists():

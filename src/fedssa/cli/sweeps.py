@@ -11,7 +11,7 @@ from fedssa.cli.common import DataDir, MethodName, Recipe, Set, TensorBoard, Wor
 from fedssa.cli.many import run_planned
 
 if TYPE_CHECKING:
-    from fedssa.report.selection import Candidate
+    from fedssa.report.tables.selection import Candidate
     from fedssa.sweep import Combination
 
 
@@ -33,7 +33,7 @@ def sweep(
 ) -> None:
     """Try all combinations of some settings and choose by the clients' validation parts, never by their test parts."""
     from fedssa.record import RunDir
-    from fedssa.report.selection import candidate, choose, selection_table
+    from fedssa.report.tables.selection import candidate, choose, selection_table
     from fedssa.sweep import combinations, plan, read_axis
 
     folder = out_dir or Path("runs") / f"sweep-{recipe.stem}"
@@ -65,7 +65,7 @@ def _options(assignments: Sequence[str] | None, method: str | None, data_dir: Pa
 
 def _show_chosen(chosen: "Candidate", combination: "Combination", again: list[str], folder: Path) -> None:
     from fedssa.record import write_atomically, writing
-    from fedssa.report.selection import percent
+    from fedssa.report.tables.selection import percent
     from fedssa.toml import document
 
     said = ", ".join(combination.assignments)

@@ -15,7 +15,7 @@ from fedssa.cli.estimate import duration
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.report.live import Watched, WatchedRun
+    from fedssa.report.read.watched import Watched, WatchedRun
 
 OTHER_LINES = 6  # of an overview, besides its runs
 CURVE_ROWS = 12
@@ -27,7 +27,7 @@ def watch(
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
 ) -> None:
     """Look on while runs go in another terminal, until they end. It may start before them; Ctrl-C leaves them alone."""
-    from fedssa.report.live import Watched
+    from fedssa.report.read.watched import Watched
 
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"{folder}: is a file; a run is a directory")
@@ -90,7 +90,7 @@ def view(watched: "Watched", width: int, height: int) -> RenderableType:
 
 
 def _one(run: "WatchedRun", width: int) -> RenderableType:
-    from fedssa.report.text_curve import draw
+    from fedssa.report.figures.text_curve import draw
 
     seed = run.run_dir.settings["seed"]
     lines = [Text(f"{run.name}: {run.method}, seed {seed}, round {run.rounds_done} of {run.total}, {run.accuracy}")]
