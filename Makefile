@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo golden test test-torch test-system system-packages check format bench clean
+.PHONY: help demo golden mutants test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make golden       write the golden records of this machine again (a change of results)"
+	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
 	@echo "make clean        remove the environment, caches and runs"
@@ -57,8 +58,8 @@ test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
 
 # All that trains; what reads data, records and pages knows no kernel.
-TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate test_cli.py test_compare.py \
-	test_crash.py test_experiment.py test_population.py test_real_data.py test_runtimes_agree.py)
+TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate cli/test_cli.py studies/test_plan.py \
+	test_real_data.py test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system' $(TRAINING)
@@ -68,6 +69,9 @@ test-system: $(VENV)/.system system-packages
 
 golden: $(VENV)/.dev
 	@$(BIN)/python -m tests.golden --write
+
+mutants: $(VENV)/.dev
+	@$(BIN)/python -m tests.mutants
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -9,8 +9,8 @@ from benchmarks.flower_simulation.measure import FLOWER, measure
 from benchmarks.loops import measure_batches, measure_loops
 from benchmarks.report import report
 from benchmarks.rounds import measure_outside, measure_sizes, measure_workers
-from fedssa.environment import describe
-from fedssa.simulate.memory import keep_freed_memory
+from fedssa.runs.environment import describe
+from fedssa.simulate.worker import keep_freed_memory
 
 
 def measure_flower() -> dict[str, Any]:

@@ -18,15 +18,17 @@ from benchmarks.federation import images
 from benchmarks.timing import REPEATS, cpu_seconds, gemm_peak, interleaved
 from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
+from fedssa.core.context import Context
+from fedssa.core.optim import SGD
 from fedssa.core.seeds import one_thread
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples, as_input, train
+from fedssa.core.training import LocalData, LocalTraining, Phase, Samples, as_input, train
 from fedssa.kernels import Kernel, gather, using
 from fedssa.methods import Standalone
 from fedssa.models import MODELS, build
 from fedssa.models.cnn import CNNS, ConvReluPool
-from fedssa.simulate.memory import keep_freed_memory
+from fedssa.simulate.worker import keep_freed_memory
 
 NUM_SAMPLES = 1024  # a measurement
 BATCHES = (64, 128, 512)
@@ -94,8 +96,8 @@ def serve(kind: str) -> None:
 
 def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
     local, floats = LocalTraining(batch_size=batch), as_input(samples.x).contiguous()
-    options = {"batch_size": batch, "lr": local.lr, "momentum": local.momentum}
-    return partial(train_plainly, plain_cnn(*CNNS[name]), floats, samples.y, **options)  # type: ignore[arg-type]
+    net, momentum = plain_cnn(*CNNS[name]), SGD().momentum
+    return partial(train_plainly, net, floats, samples.y, batch_size=batch, lr=local.lr, momentum=momentum)
 
 
 def _our_loop(kernel: str, samples: Samples, name: str, batch: int) -> Callable[[], object]:
@@ -122,7 +124,7 @@ class _FromBelow(nn.Module):
 def _loop_over(samples: Samples, net: SplitModel, batch: int) -> Callable[[], object]:
     method, local = Standalone(), LocalTraining(batch_size=batch)
     client = Client(0, net, LocalData(samples, samples, samples), TASK, method, local, 0)
-    return partial(train, client, method, local, 0)
+    return partial(train, client, (Phase(method.loss),), local, Context(TASK, seed=0, t=0))
 
 
 def _with(kernel: str, work: Callable[[], object]) -> None:

@@ -19,10 +19,10 @@ from unittest.mock import patch
 
 from benchmarks.federation import large, settings
 from benchmarks.timing import cpu_seconds, seconds
-from fedssa.config import parse_settings
-from fedssa.experiment import Run, reopen, start
-from fedssa.record import Outcome
-from fedssa.simulate.memory import keep_freed_memory
+from fedssa.records import Outcome
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.run import Run, reopen, start
+from fedssa.simulate.worker import keep_freed_memory
 
 ROUNDS = 10
 SIZES = (100, 1_000, 10_000)
@@ -66,9 +66,9 @@ class Stopwatch:
 OUTSIDE = {  # what a job does besides, by what it is for
     "making batches": "fedssa.core.training.batch_of",
     "a digest of the state": "fedssa.core.client.digest",
-    "writing the state": "fedssa.simulate.slots.Slots.write",
-    "reading it": "fedssa.simulate.slots.Slots.load",
-    "building the client": "fedssa.population.SimulatedClients.returning",
+    "writing the state": "fedssa.simulate.engine.slots.Slots.write",
+    "reading it": "fedssa.simulate.engine.slots.Slots.load",
+    "building the client": "fedssa.simulate.clients.SimulatedClients.returning",
 }
 INSIDE = ("fedssa.core.client.train", "fedssa.core.client.evaluate")
 

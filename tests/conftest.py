@@ -1,21 +1,28 @@
 """The smallest clients and federations there are: builders for the tests of core, methods and models."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.client import Answer, Client, ClientInfo
-from fedssa.core.method import Method, Upload
-from fedssa.core.ops import header_rows, set_header_rows
-from fedssa.core.payload import Tensors, num_params
-from fedssa.core.split import SplitModel
+from fedssa.core.client import AnyAnswer, AnyMethod, Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.groups import layout_id
+from fedssa.core.message import num_params, tensors_in
+from fedssa.core.method import Upload
+from fedssa.core.public import Public, public_data
+from fedssa.core.samples import LocalData, Samples
+from fedssa.core.split import SplitModel, header_rows, set_header_rows
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import Tensors
+from fedssa.core.training import LocalTraining
 from fedssa.kernels import Kernel, in_c
 from fedssa.methods import Standalone
+from fedssa.methods.fedssa import ClassRows
 
+T = TypeVar("T")
 KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
 collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test
 
@@ -75,17 +82,29 @@ def make_client(
     data: LocalData | None = None,
     net: SplitModel | None = None,
     task: Task = TASK,
-    method: Method | None = None,
+    method: AnyMethod | None = None,
     local: LocalTraining = LOCAL,
     seed: int = 0,
     augmentations: Collection[str] = (),
     kernel: Kernel = "auto",
+    public: Public | None = None,
+    group: str | None = None,
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     same = method is not None and method.needs_same_models
     net = net or (task.shared_start(client_id + 1) if same else tiny_net(task, seed=client_id))
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
-    return Client(client_id, net, data, task, method or Standalone(), local, seed, augmentations, kernel=kernel)
+    method = method or Standalone()
+    return Client(
+        client_id, net, data, task, method, local, seed, augmentations, kernel=kernel, public=public, group=group
+    )
+
+
+def upload_of(client: Client, kind: type[T], down: object = None, t: int = 0) -> T:
+    """What leaves the client in a round, of the type that its method declares."""
+    payload = client.run_round(down, t).payload
+    assert isinstance(payload, kind)
+    return payload
 
 
 class LiveFederation:
@@ -97,7 +116,7 @@ class LiveFederation:
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         return [client.hello(evaluate_start=evaluate_start) for client in self.clients]
 
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         return [self.clients[k].run_round(down, t) for k, down in downlinks.items()]
 
 
@@ -111,13 +130,37 @@ def set_rows(client: Client, rows: list[list[float]]) -> None:
     set_header_rows(client.net.header, torch.arange(len(rows)), torch.tensor(rows))
 
 
-def rows_message(rows: dict[int, list[float]]) -> Tensors:
+def rows_message(rows: dict[int, list[float]]) -> ClassRows:
     """Class ids and rows, as they travel."""
-    return {"classes": torch.tensor(list(rows), dtype=torch.int64), "rows": torch.tensor(list(rows.values()))}
+    return ClassRows(torch.tensor(list(rows.values())), torch.tensor(list(rows), dtype=torch.int64))
+
+
+def at(t: int, task: Task = TASK, *, seed: int = 0, public: Public | None = None) -> Context:
+    """What a client's hooks know in round t."""
+    return Context(task, seed, public).at(t)
+
+
+def server_at(t: int, task: Task = TASK, *, seed: int = 0, public: Public | None = None) -> ServerContext:
+    """What the server's hooks know in round t."""
+    return ServerContext(task, seed, public).at(t)
+
+
+PUBLIC = public_data(vectors((0, 1, 2, 0, 1)), "own", 3)
+
+
+def declared(method: AnyMethod, net: SplitModel) -> dict[str, Any]:
+    """What a client must be given besides its net, because its method says that it needs it."""
+    group = layout_id(net.extractor) if method.groups == "layout" else None
+    return {"public": PUBLIC if method.needs_public != "no" else None, "group": group}
 
 
 def info(client: int, *seen: int) -> ClientInfo:
     return ClientInfo(client, seen, num_train=10)
+
+
+def shown(message: object) -> dict[str, Any]:
+    """What is in a message, as lists; nothing of what is not there."""
+    return {name: tensor.tolist() for name, tensor in tensors_in(message).items()}
 
 
 def copies(tensors: Tensors) -> Tensors:
@@ -130,14 +173,14 @@ def share_memory(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
     return bool(storages[0] & storages[1])
 
 
-def numbers_up_and_down(method: Method, num_classes: int, num_seen: int) -> tuple[int, int]:
+def numbers_up_and_down(method: AnyMethod, num_classes: int, num_seen: int) -> tuple[int, int]:
     """What a client with a header of the paper's width uploads, and what it is sent after a round with it alone."""
     task = Task(num_classes=num_classes, input_shape=(4,), width=500)
     client = make_client(train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method)
-    payload = method.uplink(client, {}, t=0)
+    payload = method.uplink(client, at(0, task))
     joined = client.hello(evaluate_start=False)
-    server = method.aggregate(method.server_init(task, seed=0), [Upload(joined, payload)], t=0)
-    return num_params(payload), num_params(method.downlink(server, joined, t=1))
+    server = method.aggregate(method.server_init(server_at(-1, task)), [Upload(joined, payload)], server_at(0, task))
+    return num_params(payload), num_params(method.downlink(server, joined, server_at(1, task)))
 
 
 def same_bits(a: Tensors, b: Tensors) -> bool:

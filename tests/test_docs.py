@@ -1,13 +1,24 @@
 """README and docs are true: links lead somewhere, commands exist, code runs."""
 
+import os
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
+
+from fedssa.core.optim import OPTIMISERS
+from fedssa.core.rounds import Rounds
+from fedssa.core.schedules import SCHEDULES
+from fedssa.data import DATASETS
+from fedssa.methods import METHODS
+from fedssa.partition import PARTITIONS
+from fedssa.settings.recipe import Models, PublicSlice, RunOptions, parse_settings
+from fedssa.settings.training import LocalSection, ServerSection
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,6 +35,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_table_is_cut_in_two(page: Path) -> None:
+    """A row after a blank line begins a new table, which needs its line of dashes."""
+    for row, second in re.findall(r"\n\n(\|.*)\n(.*)", page.read_text()):
+        assert re.fullmatch(r"[|: -]+", second), f"{page.name}: {row}"
+
+
 def test_every_command_in_the_docs_exists_with_its_options() -> None:
     lines = [
         line for page in PAGES for kind in ("sh", "bash") for block in blocks(page, kind) for line in block.splitlines()
@@ -37,7 +55,7 @@ def test_every_command_in_the_docs_exists_with_its_options() -> None:
             capture_output=True,
             text=True,
             check=True,
-            env={"COLUMNS": "200"},
+            env={**os.environ, "COLUMNS": "200"},
         ).stdout
         for command in commands:
             if tuple(command[1 : 1 + len(name)]) == name:
@@ -64,7 +82,28 @@ def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_toml_in_the_docs_is_valid(page: Path) -> None:
-    from fedssa.config import parse_settings
-
     for block in blocks(page, "toml"):
         parse_settings(tomllib.loads(block))
+
+
+def test_every_method_has_its_card_and_every_option_its_word() -> None:
+    page = (ROOT / "docs/methods.md").read_text()
+    cards = dict(re.findall(r"^## ([a-z-]+)\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE))
+    assert list(cards) == list(METHODS)
+    assert re.findall(r"^\| \[`([a-z-]+)`\]\(", page, flags=re.MULTILINE) == list(METHODS)
+    for name, method in METHODS.items():
+        assert is_dataclass(method)
+        card = (ROOT / "docs/recipes.md").read_text() if name == "fedssa" else cards[name]
+        for option in fields(method):
+            assert f"`{option.name}" in card, f"{name}: {option.name}"
+        for preset in method.presets:
+            assert f"`{preset}`" in cards[name], f"{name}: {preset}"
+
+
+def test_every_setting_has_its_row() -> None:
+    page = (ROOT / "docs/recipes.md").read_text()
+    for section in (Models, PublicSlice, LocalSection, ServerSection, Rounds, RunOptions):
+        for setting in fields(section):
+            assert f"`{setting.name}`" in page, f"{section.__name__}: {setting.name}"
+    for name in (*DATASETS, *PARTITIONS, *OPTIMISERS, *SCHEDULES):
+        assert f"`{name}`" in page, name

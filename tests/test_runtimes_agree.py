@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import fedssa
-from fedssa.compare import one_pool, plan, run_all
-from fedssa.config import parse_settings
 from fedssa.core.rounds import cohort
 from fedssa.errors import FedSSAWarning
-from fedssa.experiment import start
 from fedssa.methods import METHODS, PRESETS
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.run import start
+from fedssa.studies.plan import one_pool, plan, run_all
 from tests.real_data import DATA, real_data
 from tests.tiny import tiny
 
@@ -70,7 +70,9 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
 
 def settings_of(name: str) -> dict[str, Any]:
     archs = ["mlp-3"] if name == "fedavg" else ["mlp-3", "mlp-2"]
-    return tiny(method={"name": name}, models={"archs": archs}, rounds={"total": 2})
+    needs_public = name in METHODS and METHODS[name].needs_public != "no"
+    public = {"public": {"name": "slice", "share": 0.1, "per_round": 50}} if needs_public else {}
+    return tiny(method={"name": name}, models={"archs": archs}, rounds={"total": 2}, **public)
 
 
 @pytest.fixture(scope="module")

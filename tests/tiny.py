@@ -23,6 +23,16 @@ def tiny(**sections: Any) -> dict[str, Any]:
     return {**TINY, **merged}
 
 
+def needs_of(name: str) -> dict[str, Any]:
+    """The sections that a recipe must have for this method or preset, besides TINY."""
+    from fedssa.methods import METHODS, PRESETS
+
+    cls = METHODS[name] if name in METHODS else PRESETS[name][0]
+    one_model = {"models": {"archs": ["mlp-2"]}} if cls.needs_same_models else {}
+    public = {"public": {"name": "slice", "share": 0.1, "per_round": 20}} if cls.needs_public != "no" else {}
+    return one_model | public
+
+
 def tree(path: Path) -> dict[str, bytes]:
     """Every file below a folder, to see that nothing was changed."""
     return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.federation import settings
-from fedssa.config import Settings, parse_settings
+from fedssa.core.optim import SGD
 from fedssa.data import prepare
 from fedssa.methods import FedSSA
 from fedssa.models.cnn import CNNS
-from fedssa.population import SimulatedClients
+from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.simulate.clients import SimulatedClients
 
 REPOSITORY = Path(__file__).parents[2]
 ENVIRONMENT = REPOSITORY / ".venv-flower"
@@ -68,9 +69,10 @@ def federation(settings: Settings, groups: list[int]) -> dict[str, object]:
     local, method = settings.local, settings.method
     assert isinstance(method, FedSSA)
     assert local.epochs == 1
+    assert isinstance(local.optimiser, SGD)
     return {
         "cnns": [CNNS[settings.models.archs[group]] for group in groups],
-        "local": {"batch_size": local.batch_size, "lr": local.lr, "momentum": local.momentum},
+        "local": {"batch_size": local.batch_size, "lr": local.lr, "momentum": local.optimiser.momentum},
         "mus": [method.mu(t) for t in range(settings.rounds.total)],
     }
 

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedssa.core.method import Method
+    from fedssa.core.samples import as_input
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
-    from fedssa.core.training import as_input
-    from fedssa.experiment import RunResult, resume, run
-    from fedssa.saved import load_client, load_client_data
+    from fedssa.deploy.site.site import Site
+    from fedssa.simulate.run import RunResult, resume, run
+    from fedssa.simulate.saved_models import load_client, load_client_data
 
 __all__ = [
     "Method",
     "RunResult",
+    "Site",
     "SplitModel",
     "Task",
     "as_input",
@@ -33,14 +35,15 @@ __all__ = [
 
 _HOMES = {
     "Method": "fedssa.core.method",
-    "RunResult": "fedssa.experiment",
+    "RunResult": "fedssa.simulate.run",
+    "Site": "fedssa.deploy.site.site",
     "SplitModel": "fedssa.core.split",
     "Task": "fedssa.core.task",
-    "as_input": "fedssa.core.training",
-    "load_client": "fedssa.saved",
-    "load_client_data": "fedssa.saved",
-    "resume": "fedssa.experiment",
-    "run": "fedssa.experiment",
+    "as_input": "fedssa.core.samples",
+    "load_client": "fedssa.simulate.saved_models",
+    "load_client_data": "fedssa.simulate.saved_models",
+    "resume": "fedssa.simulate.run",
+    "run": "fedssa.simulate.run",
     "split": "fedssa.core.split",
 }
 

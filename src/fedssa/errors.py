@@ -6,7 +6,7 @@ FedSSAError
 ├── ModelError        a model cannot take part (no header, wrong input, ...)
 ├── RunDirError       a run directory is of other settings, in use, damaged, or cannot be written
 ├── ClientError       a client's own code failed
-├── AnswerError       what a client sent cannot be used
+├── AnswerError       what a client sent cannot be used, or nothing came that can be
 └── Diverged          NaN or infinity in training: a result, not a mistake
 
 FedSSAWarning         what a user should know, and the run goes on
@@ -40,17 +40,20 @@ class ClientError(FedSSAError):
 
 
 class AnswerError(FedSSAError):
-    """A client's answer is not what its method sends."""
+    """A client's answer is not what its method sends, or there are too few answers to go on."""
+
+    def __init__(self, line: str) -> None:
+        """It stays one line of moderate length, whatever names and numbers the sender has put into its message."""
+        super().__init__("".join(c if c.isprintable() else "?" for c in line[:500]))
 
 
 class Diverged(FedSSAError):
-    """A client's loss or weights are no longer finite."""
+    """A client's loss or weights are no longer finite, or those of what the server trains (client None)."""
 
-    def __init__(self, client: int, t: int, header_norm: float) -> None:
-        super().__init__(
-            f"client {client} diverged in round {t}: loss or weights are not finite "
-            f"(mean norm of its header's rows before: {header_norm:.3g}); try a smaller local.lr"
-        )
+    def __init__(self, client: int | None, t: int, header_norm: float | None = None) -> None:
+        norm = "" if header_norm is None else f" (mean norm of its header's rows before: {header_norm:.3g})"
+        who, rate = ("the server", "server.lr") if client is None else (f"client {client}", "local.lr")
+        super().__init__(f"{who} diverged in round {t}: loss or weights are not finite{norm}; try a smaller {rate}")
         self.client, self.t, self.header_norm = client, t, header_norm
 
 

@@ -1,25 +1,47 @@
 """FLOPs: known from arithmetic, and the same whether counted for a batch or worked out from three small ones."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedssa.accounting.flops import FlopCounter, _batch, _flops_of_loss, _twin, count_step
-from fedssa.config import parse_settings
+from fedssa.accounting.flops import FlopCounter, StepCost, _flops_of_loss, _flops_of_pass, count_step
 from fedssa.core.client import Client
-from fedssa.core.training import LocalTraining, batch_of
-from fedssa.data import prepare
+from fedssa.core.context import Context
+from fedssa.core.training import Fitted, LocalTraining, Phase, Trained, batch_at, batch_of, only, train
 from fedssa.kernels import using
 from fedssa.methods import METHODS, FedProto, FedSSAPlus, Standalone
-from fedssa.population import SimulatedClients
-from tests.conftest import make_client
-from tests.tiny import tiny
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
+from tests.conftest import at, make_client
+from tests.tiny import needs_of, tiny
 
 
 def client_of(method: str) -> Client:
-    archs = ["mlp-2"] if method == "fedavg" else ["mlp-2", "mlp-3"]
-    settings = parse_settings(tiny(method={"name": method}, models={"archs": archs}))
-    return SimulatedClients(settings, prepare(settings.data)).client(0)
+    needs = {"models": {"archs": ["mlp-2", "mlp-3"]}} | needs_of(method)
+    return SimulatedClients.prepared(parse_settings(tiny(method={"name": method}, **needs))).client(0)
+
+
+def ctx_of(client: Client) -> Context:
+    return Context(client.task, client.seed).at(0)
+
+
+def phase_of(client: Client) -> Phase:
+    return client.method.phases(client, ctx_of(client))[-1]
+
+
+def cost_of(client: Client) -> StepCost:
+    return count_step(client, phase_of(client), ctx_of(client))
+
+
+def counted_by_torch(client: Client, size: int) -> int:
+    """What torch's own counter sees in one step."""
+    phase, twin = phase_of(client), client.twin()
+    batch = batch_at(twin, phase, torch.arange(size), ctx_of(client), 0, None, augment=False)
+    with only(twin, phase.trains), using("torch"), FlopCounterMode(display=False) as counter:
+        phase.loss(twin, batch).backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops())
 
 
 def test_a_step_by_hand() -> None:
@@ -28,59 +50,52 @@ def test_a_step_by_hand() -> None:
     Forward: 2·4·2 + 2·2·3 = 28 a sample. Backward: each weight's gradient as much again, 28, and the gradient of the
     header's input, 12; the data need none. Together 68.
     """
-    cost = count_step(make_client(), Standalone())
+    cost = cost_of(make_client())
     assert (cost.constant, cost.linear, cost.quadratic) == (0, 68, 0)
-    assert cost.forward == 16
     assert cost.of_batch(0) == 0
+    assert _flops_of_pass(make_client()) == 16
 
 
 def test_a_round_by_hand() -> None:
     """Three samples in batches of two, two epochs: 2 · (68·2 + 68·1) = 408; prototypes: 3 · 16 on top."""
     local = LocalTraining(batch_size=2, epochs=2)
-    assert FlopCounter().of_round(make_client(), Standalone(), local) == 408
-    for method in (FedProto(), FedSSAPlus()):
-        assert FlopCounter().of_round(make_client(method=method), method, local) == 408 + 48
+    for method, besides in ((Standalone(), 0), (FedProto(), 48), (FedSSAPlus(), 48)):
+        client = make_client(method=method)
+        trained = train(client, method.phases(client, at(0)), local, at(0))
+        method.uplink(client, at(0))
+        assert FlopCounter().of_round(client, trained, at(0)) == 408 + besides
 
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("size", [1, 17, 64])
 def test_any_batch_costs_what_three_small_ones_say(name: str, size: int) -> None:
     client = client_of(name)
-    method = METHODS[name]()
-    assert count_step(client, method).of_batch(size) == _flops_of_loss(_twin(client), method, size)
+    phase, ctx = phase_of(client), ctx_of(client)
+    assert count_step(client, phase, ctx).of_batch(size) == _flops_of_loss(client.twin(), phase, size, ctx)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_torchs_own_counter_says_the_same(name: str) -> None:
-    client, method = client_of(name), METHODS[name]()
-    index = _batch(client, 5)
-    x, y = batch_of(client, client.data.train, index), client.data.train.y[index]
-    x = torch.stack([x, x]) if method.num_views > 1 else x
-    with using("torch"), FlopCounterMode(display=False) as counter:
-        method.loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
-    assert count_step(client, method).of_batch(5) == counter.get_total_flops()
+    client = client_of(name)
+    assert cost_of(client).of_batch(5) == counted_by_torch(client, 5)
 
 
 def test_torchs_own_counter_says_the_same_of_convolutions() -> None:
-    settings = parse_settings(tiny(models={"archs": ["cnn-2"], "width": 500}))
-    client = SimulatedClients(settings, prepare(settings.data)).client(0)
-    index = _batch(client, 3)
-    x, y = batch_of(client, client.data.train, index), client.data.train.y[index]
-    with using("torch"), FlopCounterMode(display=False) as counter:
-        Standalone().loss(_twin(client), x, y)[0].backward()  # type: ignore[no-untyped-call]
-    cost = count_step(client, Standalone())
-    assert cost.of_batch(3) == counter.get_total_flops()
+    settings = parse_settings(tiny(models={"archs": ["cnn-2"], "width": 500}, method={"name": "standalone"}))
+    client = SimulatedClients.prepared(settings).client(0)
+    assert cost_of(client).of_batch(3) == counted_by_torch(client, 3)
+    x = batch_of(client, client.data.train, torch.arange(3))
     with using("torch"), FlopCounterMode(display=False) as counter:
         client.net.extractor(x)
-    assert 3 * cost.forward == counter.get_total_flops()
+    assert 3 * _flops_of_pass(client) == counter.get_total_flops()
 
 
 def test_what_methods_add() -> None:
-    costs = {name: count_step(client_of(name), METHODS[name]()) for name in METHODS}
+    costs = {name: cost_of(client_of(name)) for name in METHODS}
     plain = costs["standalone"].linear
     for name in ("fedssa", "fedssa-plus", "fedproto", "fd", "lg-fedavg", "fedavg"):
         assert costs[name] == costs["standalone"], name
-    shared = count_step(client_of("fedavg"), Standalone())  # not of mlp-3, but some second model is trained
+    shared = costs["fedavg"]  # not of mlp-3, but some second model is trained
     assert costs["fml"].linear > plain + shared.linear / 4
     assert costs["fedkd"].linear > costs["fml"].linear  # and the projection
     assert costs["fedclassavg"].linear > 1.9 * plain  # two views
@@ -93,7 +108,14 @@ def test_counting_leaves_no_trace() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    count_step(client, METHODS["fedkd"]())
+    cost_of(client)
     assert torch.equal(torch.rand(2), expected)
     assert all(torch.equal(tensor, before[name]) for name, tensor in client.state().items())
     assert all(p.grad is None for p in client.net.parameters())
+
+
+def test_a_round_counts_the_batches_that_were_trained_on() -> None:
+    """68 a sample: two batches of 5 and one of 3 are 13 samples."""
+    client = make_client()
+    ran = Trained(phase_of(client), Fitted(0.0, Counter({5: 2, 3: 1})))
+    assert FlopCounter().of_round(client, [ran], at(0)) == 68 * 13

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from fedssa.core import training
 from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
-from fedssa.core.payload import digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
+from fedssa.core.tensors import digest
 from fedssa.core.training import LocalData, LocalTraining, Samples, batch_of, views
 from fedssa.data.cifar import Cifar10
 from fedssa.data.digits import Digits
 from fedssa.kernels import Kernel, Moves, gather, using
 from fedssa.methods import Standalone
-from tests.conftest import KERNELS, make_client, vectors
+from tests.conftest import KERNELS, at, make_client, vectors
 
 SHAPES = [(1, 1, 8, 8), (5, 3, 32, 32), (3, 2, 7, 11), (2, 1, 5, 3)]
 NAMES = [(), ("crop",), ("flip",), ("erase",), ("crop", "flip", "erase")]
@@ -198,7 +198,7 @@ def format_client(names: tuple[str, ...], kernel: Kernel, *, channels_last: bool
 def test_memory_is_channels_last_or_contiguous(names: tuple[str, ...], channels_last: bool, kernel: Kernel) -> None:
     client = format_client(names, kernel, channels_last=channels_last)
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    for x in (batch_of(client, client.data.train, torch.arange(4)), views(client, torch.arange(4), 1, t=0, step=0)):
+    for x in (batch_of(client, client.data.train, torch.arange(4)), views(client, torch.arange(4), 1, at(0), 0, None)):
         assert x.shape == (4, 3, 9, 7)
         assert x.is_contiguous(memory_format=memory_format)
 
@@ -206,7 +206,7 @@ def test_memory_is_channels_last_or_contiguous(names: tuple[str, ...], channels_
 @pytest.mark.parametrize("names", [("crop",), ("crop", "flip", "erase")])
 def test_memory_format_changes_no_number(names: tuple[str, ...], kernel: Kernel) -> None:
     clients = (format_client(names, kernel, channels_last=last) for last in (True, False))
-    one, other = (views(client, torch.arange(4), 1, t=0, step=0) for client in clients)
+    one, other = (views(client, torch.arange(4), 1, at(0), 0, None) for client in clients)
     assert torch.equal(one, other)
 
 
@@ -241,7 +241,7 @@ def image_client(
 
 def trained(kernel: Kernel, *, augmented: bool, augment: bool) -> str:
     client = image_client(augmented=augmented, augment=augment, kernel=kernel)
-    client.run_round({}, t=0)
+    client.run_round(None, t=0)
     return digest(client.state())
 
 
@@ -257,7 +257,7 @@ def test_augmentation_is_off_unless_asked_for(kernel: Kernel) -> None:
 def test_evaluation_sees_the_images_as_they_are(kernel: Kernel) -> None:
     one, other = (image_client(augmented=on, augment=on, kernel=kernel) for on in (True, False))
     assert one.hello(evaluate_start=True) == other.hello(evaluate_start=True)
-    one.run_round({}, t=0)
+    one.run_round(None, t=0)
     before = digest(one.state())
     scores = [one.hello(evaluate_start=True).start for _ in range(3)]
     assert scores[0] == scores[1] == scores[2]
@@ -267,7 +267,7 @@ def test_evaluation_sees_the_images_as_they_are(kernel: Kernel) -> None:
 def test_draws_depend_on_seed_client_round_and_step() -> None:
     def drawn(*, client: int = 0, seed: int = 0, t: int = 0, step: int = 0) -> str:
         drawing = image_client(client, augmented=True, augment=True, seed=seed)
-        return digest({"x": views(drawing, torch.arange(6), 1, t, step)})
+        return digest({"x": views(drawing, torch.arange(6), 1, at(t, seed=seed), step, None)})
 
     assert drawn() == drawn()
     all_draws = [drawn(), drawn(client=1), drawn(seed=1), drawn(t=1), drawn(step=1)]
@@ -276,12 +276,12 @@ def test_draws_depend_on_seed_client_round_and_step() -> None:
 
 def test_one_view_has_the_shape_of_the_batch_and_two_are_stacked() -> None:
     client, index = image_client(augmented=True, augment=True), torch.tensor([5, 0, 3, 3, 1])
-    assert views(client, index, 1, t=0, step=0).shape == (5, 1, 8, 8)
-    two = views(client, index, 2, t=0, step=0)
+    assert views(client, index, 1, at(0), 0, None).shape == (5, 1, 8, 8)
+    two = views(client, index, 2, at(0), 0, None)
     assert two.shape == (2, 5, 1, 8, 8)
     assert not torch.equal(two[0], two[1])
     client.augmentations = ()
-    for view in views(client, index, 2, t=0, step=0):
+    for view in views(client, index, 2, at(0), 0, None):
         assert torch.equal(view, client.data.train.x[index].permute(0, 3, 1, 2))
 
 
@@ -289,7 +289,7 @@ def test_views_of_vectors_are_the_vectors() -> None:
     samples = vectors([0, 1, 2])
     client = make_client(data=LocalData(samples, samples, samples), augmentations=("crop", "flip", "erase"))
     index = torch.tensor([2, 0])
-    for view in views(client, index, 2, t=0, step=0):
+    for view in views(client, index, 2, at(0), 0, None):
         assert torch.equal(view, samples.x[index])
 
 

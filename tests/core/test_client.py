@@ -10,14 +10,19 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
-from fedssa.core.client import Answer, Client, ClientInfo, seen_classes
+from fedssa.core.client import Answer, AnyMethod, Client, ClientInfo, seen_classes
+from fedssa.core.context import Context
+from fedssa.core.message import Nothing, message, owned, plain_in, tensors_in
 from fedssa.core.method import Method
-from fedssa.core.payload import Tensors, digest
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
+from fedssa.core.tensors import digest
+from fedssa.core.training import Batch
+from fedssa.errors import ClientError
 from fedssa.methods import METHODS, PRESETS, FedSSA, Standalone
-from fedssa.record import Scores
-from tests.conftest import TASK, copies, make_client, same_bits, share_memory, tiny_net
+from fedssa.methods.fedssa import GlobalRows
+from fedssa.records import Scores
+from tests.conftest import PUBLIC, at, copies, declared, make_client, same_bits, server_at, share_memory, tiny_net
 
 FORMS = [
     FedSSA(),
@@ -35,11 +40,21 @@ def names(cls: type) -> list[str]:
 
 
 def test_all_that_a_client_says_when_it_joins() -> None:
-    assert names(ClientInfo) == ["id", "seen_classes", "num_train", "start"]
+    assert names(ClientInfo) == ["id", "seen_classes", "num_train", "start", "group"]
 
 
 def test_all_that_a_client_says_in_a_round() -> None:
-    assert names(Answer) == ["client", "payload", "loss", "steps", "scores", "header_norm", "flops", "state_digest"]
+    assert names(Answer) == [
+        "client",
+        "payload",
+        "loss",
+        "steps",
+        "scores",
+        "header_norm",
+        "flops",
+        "state_digest",
+        "tuning_flops",
+    ]
 
 
 def test_all_that_scores_say() -> None:
@@ -47,7 +62,7 @@ def test_all_that_scores_say() -> None:
 
 
 # TASK: S = 3 classes, d = 2, so a row has 3 numbers; the client has seen the classes 0 and 1
-PAYLOADS: list[tuple[Method, dict[str, tuple[torch.dtype, list[int]]]]] = [
+PAYLOADS: list[tuple[AnyMethod, dict[str, tuple[torch.dtype, list[int]]]]] = [
     (Standalone(), {}),
     (Standalone(header_scale=3.0), {}),
     (FedSSA(), {"classes": (torch.int64, [2]), "rows": (torch.float32, [2, 3])}),
@@ -64,9 +79,9 @@ PAYLOADS: list[tuple[Method, dict[str, tuple[torch.dtype, list[int]]]]] = [
 
 
 @pytest.mark.parametrize(("method", "expected"), PAYLOADS, ids=[str(method) for method, _ in PAYLOADS])
-def test_all_tensors_that_leave_a_client(method: Method, expected: dict[str, tuple[torch.dtype, list[int]]]) -> None:
-    payload = make_client(method=method).run_round({}, t=0).payload
-    assert {name: (tensor.dtype, list(tensor.shape)) for name, tensor in payload.items()} == expected
+def test_all_tensors_that_leave_a_client(method: AnyMethod, expected: dict[str, tuple[torch.dtype, list[int]]]) -> None:
+    payload = make_client(method=method).run_round(None, t=0).payload
+    assert {name: (tensor.dtype, list(tensor.shape)) for name, tensor in tensors_in(payload).items()} == expected
 
 
 def leaves(value: object) -> Iterator[object]:
@@ -84,8 +99,8 @@ def leaves(value: object) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("method", FORMS)
-def test_outside_its_payload_an_answer_is_plain_numbers_and_a_digest(method: Method) -> None:
-    answer = make_client(method=method).run_round({}, t=0)
+def test_outside_its_payload_an_answer_is_plain_numbers_and_a_digest(method: AnyMethod) -> None:
+    answer = make_client(method=method).run_round(None, t=0)
     rest = [getattr(answer, name) for name in names(Answer) if name != "payload"]
     assert {type(leaf) for leaf in leaves(rest)} == {int, float, str, type(None)}
     assert answer.flops is None  # not counted unless asked: it hints at the model's size
@@ -105,7 +120,7 @@ def test_hello_tells_the_accuracy_of_the_start_when_asked() -> None:
 
 
 def test_an_answer_names_its_client_and_counts_its_steps() -> None:
-    answer = make_client(5).run_round({}, t=0)
+    answer = make_client(5).run_round(None, t=0)
     assert (answer.client, answer.steps) == (5, 2)  # 3 samples in batches of 2
 
 
@@ -115,9 +130,9 @@ def test_seen_classes_ascend_without_repetition() -> None:
 
 # -- nothing is shared -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", FORMS)
-def test_a_payload_is_detached_contiguous_and_its_own(method: Method) -> None:
+def test_a_payload_is_detached_contiguous_and_its_own(method: AnyMethod) -> None:
     client = make_client(method=method)
-    payload = client.run_round({}, t=0).payload
+    payload = tensors_in(client.run_round(None, t=0).payload)
     for tensor in payload.values():
         assert tensor.is_contiguous()
         assert not tensor.requires_grad
@@ -125,17 +140,23 @@ def test_a_payload_is_detached_contiguous_and_its_own(method: Method) -> None:
     assert not share_memory(payload, client.state())
 
 
-class SendsItsHeader(Method):
+@message
+class Carelessly:
+    weight: Tensor
+    turned: Tensor
+
+
+class SendsItsHeader(Method[Nothing, Nothing, Carelessly]):
     """A careless method: hands out live, non-contiguous tensors of the client."""
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return {"weight": client.net.header.weight, "turned": client.net.header.weight.t()}
+    def uplink(self, client: Client, ctx: Context) -> Carelessly:
+        return Carelessly(client.net.header.weight, client.net.header.weight.t())
 
 
 def test_even_a_careless_method_shares_nothing() -> None:
     client = make_client(method=SendsItsHeader())
-    payload = client.run_round({}, t=0).payload
+    payload = tensors_in(client.run_round(None, t=0).payload)
     assert torch.equal(payload["weight"], client.net.header.weight)
     assert payload["turned"].is_contiguous()
     before_client, before_payload = digest(client.state()), digest(payload)
@@ -151,12 +172,12 @@ def test_even_a_careless_method_shares_nothing() -> None:
 def test_a_client_shares_nothing_with_what_it_received(method: FedSSA) -> None:
     client = make_client(method=method)
     info = client.hello(evaluate_start=False)
-    down = method.downlink({"rows": torch.ones(3, 3), "known": torch.ones(3, dtype=torch.bool)}, info, t=5)
-    assert down
-    method.receive(client, down, t=5)
-    assert not share_memory(client.state(), down)
+    down = method.downlink(GlobalRows(torch.ones(3, 3), torch.ones(3, dtype=torch.bool)), info, server_at(5))
+    assert down is not None
+    method.receive(client, down, at(5))
+    assert not share_memory(client.state(), tensors_in(down))
     before = digest(client.state())
-    for tensor in down.values():
+    for tensor in tensors_in(down).values():
         tensor.zero_()
     assert digest(client.state()) == before
 
@@ -164,14 +185,14 @@ def test_a_client_shares_nothing_with_what_it_received(method: FedSSA) -> None:
 def test_no_two_clients_share_memory() -> None:
     method = FedSSA()
     clients = [make_client(k, method=method) for k in range(3)]
-    server = method.server_init(TASK, seed=0)
+    server = method.server_init(server_at(-1))
     for t in range(2):
         for client in clients:
-            client.run_round(method.downlink(server, client.hello(evaluate_start=False), t), t)
-        server = {"rows": torch.ones(3, 3), "known": torch.ones(3, dtype=torch.bool)}
+            client.run_round(method.downlink(server, client.hello(evaluate_start=False), server_at(t)), t)
+        server = GlobalRows(torch.ones(3, 3), torch.ones(3, dtype=torch.bool))
     for i, client in enumerate(clients):
         assert not any(share_memory(client.state(), other.state()) for other in clients[:i])
-        assert not share_memory(client.state(), server)
+        assert not share_memory(client.state(), tensors_in(server))
 
 
 # -- its state is all of it ------------------------------------------------------------------------------------
@@ -192,25 +213,42 @@ class Counting(nn.Module):
         return torch.relu(self.norm(self.linear(x)))
 
 
-class Hoarder(Method):
-    """Has an extra module and memories of several types, and replaces one of them in `uplink`."""
+class Small(nn.Module):
+    def __init__(self, net: SplitModel) -> None:
+        super().__init__()
+        self.net = net
+
+
+@message
+class Memory:
+    rounds: Tensor
+    last: dict[str, Tensor]
+
+
+@message
+class Count:
+    rounds: Tensor
+
+
+class Hoarder(Method[Nothing, Nothing, Count]):
+    """Keeps an extra module and tensors of several types, which it writes in `uplink`."""
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.aux["small"] = tiny_net(seed=client.id + 100)
-        client.memory["rounds"] = torch.tensor([0])
-        client.memory["mean"] = torch.zeros(2, dtype=torch.float64)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(Small(tiny_net(seed=client.id + 100)))
+        client.keep(Memory(torch.tensor([0]), {"mean": torch.zeros(2, dtype=torch.float64)}))
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        first, second = client.net(x), client.aux["small"](x)
-        return cross_entropy(first, y) + (first - second).square().mean(), {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        first, second = client.net(batch.x), client[Small].net(batch.x)
+        loss: Tensor = cross_entropy(first, batch.y) + (first - second).square().mean()
+        return loss
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        client.memory["rounds"] = client.memory["rounds"] + 1
-        client.memory["mean"] += 0.5
-        return {"rounds": client.memory["rounds"]}
+    def uplink(self, client: Client, ctx: Context) -> Count:
+        client[Memory].rounds.add_(1)
+        client[Memory].last["mean"] += 0.5
+        return Count(client[Memory].rounds)
 
 
 def hoarder(client_id: int, *, weights: int) -> Client:
@@ -222,12 +260,12 @@ def hoarder(client_id: int, *, weights: int) -> Client:
 
 def test_a_state_names_every_tensor() -> None:
     assert sorted(hoarder(0, weights=0).state()) == [
-        "aux.small.extractor.0.bias",
-        "aux.small.extractor.0.weight",
-        "aux.small.header.bias",
-        "aux.small.header.weight",
-        "memory.mean",
-        "memory.rounds",
+        "Memory.last.mean",
+        "Memory.rounds",
+        "Small.net.extractor.0.bias",
+        "Small.net.extractor.0.weight",
+        "Small.net.header.bias",
+        "Small.net.header.weight",
         "net.extractor.calls",
         "net.extractor.linear.bias",
         "net.extractor.linear.weight",
@@ -241,34 +279,43 @@ def test_a_state_names_every_tensor() -> None:
     ]
 
 
+def test_a_client_keeps_one_thing_of_a_name() -> None:
+    """Its state finds them by their names; two would be one."""
+    client = hoarder(0, weights=0)
+    with pytest.raises(ClientError, match=r"^client 0: its method keeps two things of type Memory$"):
+        client.keep(Memory(torch.zeros(1), {}))
+    with pytest.raises(ClientError, match=r"^client 0: its method keeps two things of type Small$"):
+        client.keep(type("Small", (nn.Linear,), {})(2, 2))
+
+
 def test_a_client_goes_on_from_a_loaded_state_as_if_it_had_never_left() -> None:
     stays = hoarder(0, weights=0)
-    stays.run_round({}, t=0)
+    stays.run_round(None, t=0)
     saved = copies(stays.state())
     returns = hoarder(0, weights=1)
     assert not same_bits(returns.state(), saved)
     returns.load_state(saved)
     assert same_bits(returns.state(), saved)
     assert not share_memory(returns.state(), saved)
-    first, second = stays.run_round({}, t=1), returns.run_round({}, t=1)
+    first, second = stays.run_round(None, t=1), returns.run_round(None, t=1)
     assert first.state_digest == second.state_digest
     assert (first.loss, first.scores, first.header_norm) == (second.loss, second.scores, second.header_norm)
-    assert same_bits(first.payload, second.payload)
+    assert same_bits(tensors_in(first.payload), tensors_in(second.payload))
 
 
 def test_a_round_moves_buffers_and_memory() -> None:
     client = hoarder(0, weights=0)
-    client.run_round({}, t=0)
+    client.run_round(None, t=0)
     state = client.state()
     assert state["net.extractor.calls"].item() == 2  # 4 samples in batches of 2
     assert state["net.extractor.norm.num_batches_tracked"].item() == 2
-    assert state["memory.rounds"].tolist() == [1]
-    assert state["memory.mean"].tolist() == [0.5, 0.5]
+    assert state["Memory.rounds"].tolist() == [1]
+    assert state["Memory.last.mean"].tolist() == [0.5, 0.5]
 
 
 def test_the_digest_of_an_answer_is_that_of_the_state_the_client_is_left_in() -> None:
     client = hoarder(0, weights=0)
-    answer = client.run_round({}, t=0)
+    answer = client.run_round(None, t=0)
     assert answer.state_digest == digest(client.state())
 
 
@@ -303,6 +350,7 @@ SHARED = {
     "header.weight": (torch.float32, [3, 2]),
     "header.bias": (torch.float32, [3]),
 }
+WEIGHTS = {f"weights.{name}": what for name, what in SHARED.items()}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
@@ -314,22 +362,27 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedssa-plus": ROWS | {"prototypes": (torch.float32, [2, 2])} | COUNTS,
     "fedproto": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])} | COUNTS,
     "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])} | COUNTS,
-    "fml": SHARED,
-    "fedkd": {name: what for name, what in SHARED.items() if name != "extractor.weight"}
+    "fml": WEIGHTS,
+    "fedkd": {f"whole.{name}": what for name, what in SHARED.items() if name != "extractor.weight"}
     | {  # 2 × 4 at rank 1: 1 · (2 + 4 + 1) < 8; the header's 3 × 2 at rank 1: 1 · (3 + 2 + 1) = 6, so it goes whole
-        "extractor.weight:u": (torch.float32, [2, 1]),
-        "extractor.weight:s": (torch.float32, [1]),
-        "extractor.weight:v": (torch.float32, [1, 4]),
+        "u.extractor.weight": (torch.float32, [2, 1]),
+        "s.extractor.weight": (torch.float32, [1]),
+        "v.extractor.weight": (torch.float32, [1, 4]),
     },
     "lg-fedavg": HEADER,
     "fedclassavg": HEADER,
-    "fedavg": SHARED,
+    "fedavg": WEIGHTS,
+    "fedrep": {"floats": (torch.float32, [10])},
+    "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
+    "ds-fl": {"outputs": (torch.float32, [3, 3])},
 }
 
 
-def built(name: str) -> Method:
-    cls, options = PRESETS[name] if name in PRESETS else (METHODS[name], dict[str, Any]())
-    return cls(**options)
+def built(name: str) -> AnyMethod:
+    if name in METHODS:
+        return METHODS[name]()
+    cls, preset = PRESETS[name]
+    return cls(**preset.settings)
 
 
 def test_the_list_of_what_leaves_a_client_names_every_method() -> None:
@@ -340,7 +393,20 @@ def test_the_list_of_what_leaves_a_client_names_every_method() -> None:
 def test_all_tensors_that_leave_a_client_of_every_method(name: str) -> None:
     method = built(name)
     # one training sample: the update of a matrix is of rank 1
-    client = make_client(method=method, train=(0, 1) if name != "fedkd" else (0,))
-    down = method.downlink(method.server_init(TASK, seed=0), client.hello(evaluate_start=False), t=0)
-    payload = client.run_round(copies(down), t=0).payload
-    assert {key: (tensor.dtype, list(tensor.shape)) for key, tensor in payload.items()} == LEAVES[name]
+    labels = (0, 1) if name != "fedkd" else (0,)
+    client = make_client(method=method, train=labels, **declared(method, tiny_net()))
+    start = method.server_init(server_at(-1, public=PUBLIC))
+    down = method.downlink(start, client.hello(evaluate_start=False), server_at(0, public=PUBLIC))
+    payload = client.run_round(owned(down), t=0).payload
+    assert {key: (tensor.dtype, list(tensor.shape)) for key, tensor in tensors_in(payload).items()} == LEAVES[name]
+    assert not plain_in(payload)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_client_trains_whatever_the_callers_gradient_mode(mode: Any) -> None:
+    free, held = make_client(), make_client()
+    expected = free.run_round(None, t=0)
+    with mode():
+        answer = held.run_round(None, t=0)
+        assert not torch.is_grad_enabled()
+    assert (answer.loss, answer.state_digest) == (expected.loss, expected.state_digest)

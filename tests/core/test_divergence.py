@@ -8,26 +8,28 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.client import Client
+from fedssa.core.message import Nothing
 from fedssa.core.method import Method
-from fedssa.core.payload import Tensors
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples, train
+from fedssa.core.training import Batch, LocalData, LocalTraining, Samples, train
 from fedssa.errors import Diverged
-from tests.conftest import bare_net, local_data, make_client
+from tests.conftest import at, bare_net, local_data, make_client
 
-TWO = Task(num_classes=2, input_shape=(1,), width=1)
+TWO = Task(num_classes=2, input_shape=(1,), width=1, num_rounds=9)
+THREE = Task(num_classes=3, input_shape=(2,), width=2, num_rounds=9)
 
 
-class Broken(Method):
+class Broken(Method[Nothing, Nothing, Nothing]):
     """A loss that is not finite and moves no weight."""
 
     def __init__(self, value: float) -> None:
         self.value = value
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        return 0 * client.net(x).sum() + self.value, {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        loss: Tensor = 0 * client.net(batch.x).sum() + self.value
+        return loss
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -36,7 +38,7 @@ def test_a_loss_that_is_not_finite_diverges(value: float) -> None:
     net = bare_net([[3.0, 4.0], [0.0, 0.0], [9.0, 9.0]], [0.0, 1.0, 9.0])
     client = make_client(4, net=net, data=local_data((0, 1), size=2))
     with pytest.raises(Diverged) as error:
-        train(client, Broken(value), LocalTraining(), t=6)
+        train(client, Broken(value).phases(client, at(6)), LocalTraining(), at(6, THREE))
     assert (error.value.client, error.value.t, error.value.header_norm) == (4, 6, 3.0)
     assert "client 4 diverged in round 6" in str(error.value)
     assert "local.lr" in str(error.value)
@@ -53,7 +55,7 @@ def test_weights_that_are_not_finite_diverge() -> None:
         local=LocalTraining(lr=1e38),
     )
     with pytest.raises(Diverged) as error:
-        client.run_round({}, t=8)
+        client.run_round(None, t=8)
     assert (error.value.client, error.value.t) == (2, 8)
     assert error.value.header_norm == 0.0  # before it trained: the row of class 0, which it has seen
 
@@ -75,7 +77,7 @@ class Masked(nn.Module):
 
 def test_an_infinite_constant_of_a_model_is_no_divergence() -> None:
     net = SplitModel(Masked(), nn.Linear(2, 3), channels_last=False)
-    answer = make_client(net=net).run_round({}, t=0)
+    answer = make_client(net=net).run_round(None, t=0)
     assert math.isfinite(answer.loss)
 
 

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedssa.core.client import Client
+from fedssa.core.client import AnyMethod, Client
+from fedssa.core.context import Context
+from fedssa.core.message import Nothing
 from fedssa.core.method import Method
 from fedssa.core.split import SplitModel
-from fedssa.core.training import EVAL_BATCH, LocalData, Samples, as_input, evaluate
+from fedssa.core.training import EVAL_BATCH, Batch, LocalData, Samples, as_input, evaluate
 from fedssa.methods import Standalone
-from fedssa.record import Scores
+from fedssa.records import Scores
 from tests.conftest import bare_net, make_client
 
 IDENTITY = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -60,7 +62,7 @@ def part(answers: tuple[int, ...], labels: tuple[int, ...]) -> Samples:
 
 
 def oracle_client(
-    *, val: Samples, test: Samples, net: SplitModel | None = None, method: Method | None = None
+    *, val: Samples, test: Samples, net: SplitModel | None = None, method: AnyMethod | None = None
 ) -> Client:
     return make_client(net=net or bare_net(IDENTITY), data=LocalData(part((0,), (0,)), val, test), method=method)
 
@@ -94,7 +96,7 @@ def test_more_samples_than_one_batch_are_all_counted() -> None:
     assert (scores.test, scores.num_test) == ({"head": 200 / 300}, 300)
 
 
-class TwoKinds(Method):
+class TwoKinds(Method[Nothing, Nothing, Nothing]):
     """A headline and its opposite."""
 
     @override
@@ -129,10 +131,51 @@ def test_batch_norm_uses_its_running_statistics_and_leaves_them_alone() -> None:
     assert norm.running_mean.tolist() == [2.0, 0.0, 0.0]
 
 
+class Noisy(nn.Dropout):
+    """A module that a method keeps."""
+
+
+class KeepsNoise(Method[Nothing, Nothing, Nothing]):
+    @override
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(Noisy(0.9))
+
+    @override
+    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+        return {"head": client[Noisy](client.net(x))}
+
+
+def test_modules_that_a_client_keeps_are_in_eval_mode_too() -> None:
+    test = part((0, 1, 2) * 20, (0, 1, 2) * 20)
+    client = oracle_client(val=part((), ()), test=test, method=KeepsNoise())
+    client[Noisy].train()
+    assert evaluate(client, client.method).headline == 1.0
+
+
+def test_a_round_is_evaluated_in_eval_mode_after_it_was_trained_in_train_mode() -> None:
+    modes: list[tuple[str, bool]] = []
+
+    class Notes(Method[Nothing, Nothing, Nothing]):
+        @override
+        def loss(self, client: Client, batch: Batch) -> Tensor:
+            modes.append(("loss", client.net.training))
+            return super().loss(client, batch)
+
+        @override
+        def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+            modes.append(("predict", any(module.training for module in client.net.modules())))
+            return super().predict(client, x)
+
+    client = oracle_client(val=part((0,), (0,)), test=part((0,), (0,)), method=Notes())
+    for t in range(2):
+        client.run_round(None, t)
+    assert modes == [("loss", True), ("predict", False), ("predict", False)] * 2
+
+
 def test_evaluation_keeps_no_graph() -> None:
     seen: list[bool] = []
 
-    class Watching(Method):
+    class Watching(Method[Nothing, Nothing, Nothing]):
         @override
         def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
             logits = client.net(x)

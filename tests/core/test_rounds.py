@@ -2,32 +2,37 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from typing_extensions import override
 
-from fedssa.core.client import Answer, Client, ClientInfo
+from fedssa.core.client import AnyAnswer, AnyMethod, Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.message import Nothing, digest, message, tensors_in
 from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, digest
 from fedssa.core.rounds import Round, Rounds, cohort, run_rounds
 from fedssa.errors import AnswerError, Diverged
 from fedssa.methods import FedSSA, Standalone
-from fedssa.record import RoundRecord, latest_scores
+from fedssa.records import RoundRecord, latest_scores
 from tests.conftest import TASK, LiveFederation, make_client, same_bits
 
+CTX = ServerContext(TASK, 0)
 TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]  # labels of four clients
 
 
-def federation(method: Method, kind: type[LiveFederation] = LiveFederation) -> LiveFederation:
+def federation(method: AnyMethod, kind: type[LiveFederation] = LiveFederation) -> LiveFederation:
     return kind([make_client(k, train=labels, method=method) for k, labels in enumerate(TRAIN)])
 
 
-def play(method: Method, *, total: int = 3, fraction: float = 1.0, evaluate_start: bool = True) -> list[Round]:
+def play(method: AnyMethod, *, total: int = 3, fraction: float = 1.0, evaluate_start: bool = True) -> list[Round]:
     rounds = Rounds(total=total, fraction=fraction)
-    return list(run_rounds(method, federation(method), TASK, rounds, seed=0, evaluate_start=evaluate_start))
+    return list(run_rounds(method, federation(method), CTX, rounds, evaluate_start=evaluate_start))
 
 
 def records(rounds: Sequence[Round]) -> list[RoundRecord]:
@@ -47,6 +52,9 @@ def records(rounds: Sequence[Round]) -> list[RoundRecord]:
         (5, 0.3, 2),  # floor(1.5 + 0.5) = 2
         (5, 0.5, 3),  # floor(2.5 + 0.5) = 3: halves go up
         (10, 0.14, 1),  # floor(1.4 + 0.5) = 1
+        (50, 0.29, 15),  # floor(14.5 + 0.5) = 15; in binary floats 14.499…
+        (100, 0.575, 58),  # floor(57.5 + 0.5) = 58; in binary floats 57.499…
+        (100, 1e-05, 1),  # written with an exponent
         (10, 0.16, 2),  # floor(1.6 + 0.5) = 2
         (3, 0.99, 3),  # floor(2.97 + 0.5) = 3
     ],
@@ -61,8 +69,29 @@ def test_a_cohort_is_of_different_clients_in_order(num_clients: int, fraction: f
     assert chosen == sorted(set(chosen))
     assert set(chosen) <= set(range(num_clients))
     assert all(type(client) is int for client in chosen)
-    assert len(chosen) == max(1, math.floor(fraction * num_clients + 0.5))
+    assert len(chosen) == max(1, math.floor(Fraction(repr(fraction)) * num_clients + Fraction(1, 2)))
     assert cohort(num_clients, fraction, seed, t) == chosen
+
+
+@given(st.integers(1, 10**6), st.integers(1, 4), st.integers(1, 300))
+def test_the_size_is_that_of_decimal_arithmetic(digits: int, places: int, num_clients: int) -> None:
+    numerator, denominator = 1 + digits % 10**places, 10**places
+    size = len(cohort(num_clients, float(f"{numerator}e-{places}"), seed=0, t=0))
+    assert size == max(1, (2 * numerator * num_clients + denominator) // (2 * denominator))
+
+
+def test_halves_go_up_for_every_fraction_of_three_places() -> None:
+    halves = [(n, k) for n in range(1, 1001) for k in range(1, 101) if 2 * n * k % 2000 == 1000]
+    assert len(halves) > 100
+    for n, k in halves:
+        assert len(cohort(k, n / 1000, seed=0, t=0)) == (n * k + 500) // 1000
+
+
+def test_the_papers_fractions_keep_their_cohorts() -> None:
+    """In binary arithmetic too they have these sizes, so no record of theirs changes."""
+    for fraction in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0):
+        for num_clients in (10, 50, 100):
+            assert len(cohort(num_clients, fraction, 0, 0)) == math.floor(fraction * num_clients + 0.5)
 
 
 def test_cohorts_differ_over_rounds_and_seeds() -> None:
@@ -80,7 +109,7 @@ def test_every_client_has_its_turn() -> None:
 
 
 def test_cohorts_are_the_same_for_every_method() -> None:
-    def taking_part(method: Method) -> list[list[int]]:
+    def taking_part(method: AnyMethod) -> list[list[int]]:
         return [[c.id for c in record.clients] for record in records(play(method, fraction=0.5)) if record.t >= 0]
 
     expected = [cohort(4, 0.5, seed=0, t=t) for t in range(3)]
@@ -138,13 +167,13 @@ def test_sizes_are_those_of_what_was_sent() -> None:
 def test_standalone_sends_nothing() -> None:
     for record in records(play(Standalone())):
         assert all(client.params_up == client.bytes_up == client.params_down == 0 for client in record.clients)
-        assert record.server_digest == digest({})
+        assert record.server_digest == digest(Nothing())
 
 
 def test_a_record_tells_the_answers_of_its_clients() -> None:
     method = FedSSA()
     twin = federation(method)
-    answers = [client.run_round({}, 0) for client in twin.clients]
+    answers = [client.run_round(None, 0) for client in twin.clients]
     for client, answer in zip(play(method, total=1)[1].record.clients, answers, strict=True):
         assert (client.id, client.loss, client.steps, client.header_norm) == (
             answer.client,
@@ -172,48 +201,55 @@ class Backwards(LiveFederation):
     """Runs the clients, and so answers, in reverse."""
 
     @override
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         return super().run_round(t, dict(reversed([*downlinks.items()])))
 
 
 @pytest.mark.parametrize("method", [FedSSA(), FedSSA(participants="memory"), FedSSA(upload_form="masked")])
-def test_answers_may_arrive_in_any_order(method: Method) -> None:
-    backwards = run_rounds(method, federation(method, Backwards), TASK, Rounds(total=3), seed=0)
+def test_answers_may_arrive_in_any_order(method: AnyMethod) -> None:
+    backwards = run_rounds(method, federation(method, Backwards), CTX, Rounds(total=3))
     assert records(list(backwards)) == records(play(method))
 
 
-class SeesOrder(Method):
+@message
+class Order:
+    order: Tensor
+
+
+class SeesOrder(Method[Order, Nothing, Nothing]):
     """Keeps the ids of the uploads in the order in which `aggregate` gets them."""
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        return {"order": torch.tensor([upload.info.id for upload in uploads])}
+    def server_init(self, ctx: ServerContext) -> Order:
+        return Order(torch.tensor([-1]))
+
+    @override
+    def aggregate(self, server: Order, uploads: Sequence[Upload[Nothing]], ctx: ServerContext) -> Order:
+        return Order(torch.tensor([upload.info.id for upload in uploads]))
 
 
 def test_aggregate_gets_uploads_in_the_order_of_client_ids() -> None:
     method = SeesOrder()
-    *_, last = run_rounds(method, federation(method, Backwards), TASK, Rounds(total=1), seed=0)
-    assert last.server["order"].tolist() == [0, 1, 2, 3]
+    *_, last = run_rounds(method, federation(method, Backwards), CTX, Rounds(total=1))
+    assert last.server.order.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("method", [Standalone(), FedSSA(), FedSSA(participants="memory", class_weights="count")])
 @pytest.mark.parametrize("stop_after", [1, 2, 3, 4], ids=lambda n: f"after {n} records")
 @pytest.mark.parametrize("evaluate_start", [True, False])
 def test_a_resumed_run_gives_the_records_of_one_that_was_not_stopped(
-    method: Method, stop_after: int, evaluate_start: bool
+    method: AnyMethod, stop_after: int, evaluate_start: bool
 ) -> None:
     rounds = Rounds(total=3, fraction=0.5)
     clients = federation(method)
-    begun = run_rounds(method, clients, TASK, rounds, seed=0, evaluate_start=evaluate_start)
+    begun = run_rounds(method, clients, CTX, rounds, evaluate_start=evaluate_start)
     done = [next(begun) for _ in range(stop_after)]
     history, server = records(done), done[-1].server
-    more = run_rounds(
-        method, clients, TASK, rounds, seed=0, evaluate_start=evaluate_start, history=history, server=server
-    )
+    more = run_rounds(method, clients, CTX, rounds, evaluate_start=evaluate_start, history=history, server=server)
     rest = list(more)
     whole = play(method, fraction=0.5, evaluate_start=evaluate_start)
     assert history + records(rest) == records(whole)
-    assert same_bits((done + rest)[-1].server, whole[-1].server)
+    assert same_bits(tensors_in((done + rest)[-1].server), tensors_in(whole[-1].server))
 
 
 class NotesHellos(LiveFederation):
@@ -231,7 +267,7 @@ def test_a_resumed_run_does_not_evaluate_the_start_again() -> None:
     method = FedSSA()
     done = play(method, total=1)
     clients = NotesHellos(federation(method).clients)
-    more = run_rounds(method, clients, TASK, Rounds(total=2), seed=0, history=records(done), server=done[-1].server)
+    more = run_rounds(method, clients, CTX, Rounds(total=2), history=records(done), server=done[-1].server)
     assert next(more).record.t == 1
     assert [hello.start for hello in clients.hellos] == [None] * 4
 
@@ -243,37 +279,42 @@ def test_the_latest_scores_are_those_of_each_clients_last_round() -> None:
         assert scores == last
 
 
-class Poison(Method):
+@message
+class Number:
+    x: Tensor
+
+
+class Poison(Method[Nothing, Nothing, Number]):
     """Client 2 uploads one bad value in round 1."""
 
     def __init__(self, value: float) -> None:
         self.value = value
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return {"x": torch.tensor([0.0, self.value if (client.id, t) == (2, 1) else 1.0])}
+    def uplink(self, client: Client, ctx: Context) -> Number:
+        return Number(torch.tensor([0.0, self.value if (client.id, ctx.t) == (2, 1) else 1.0]))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_upload_that_is_not_finite_is_refused(value: float) -> None:
     method = Poison(value)
-    running = run_rounds(method, federation(method), TASK, Rounds(total=3), seed=0)
+    running = run_rounds(method, federation(method), CTX, Rounds(total=3))
     assert [next(running).record.t for _ in range(2)] == [-1, 0]
     with pytest.raises(AnswerError, match="client 2, round 1"):
         next(running)
 
 
-class Explodes(Method):
+class Explodes(Method[Nothing, Nothing, Nothing]):
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if (client.id, t) == (1, 2):
+    def receive(self, client: Client, down: Nothing | None, ctx: Context) -> None:
+        if (client.id, ctx.t) == (1, 2):
             with torch.no_grad():
                 client.net.header.bias.fill_(math.nan)
 
 
 def test_divergence_ends_the_run_in_its_round() -> None:
     method = Explodes()
-    running = run_rounds(method, federation(method), TASK, Rounds(total=5), seed=0)
+    running = run_rounds(method, federation(method), CTX, Rounds(total=4))
     assert [next(running).record.t for _ in range(3)] == [-1, 0, 1]
     with pytest.raises(Diverged) as error:
         next(running)
@@ -283,7 +324,8 @@ def test_divergence_ends_the_run_in_its_round() -> None:
 def test_the_servers_start_belongs_to_the_seed() -> None:
     method, rounds = FedSSA(unseen_global="random"), Rounds(total=1)
     starts = [
-        next(iter(run_rounds(method, federation(method), TASK, rounds, seed=seed))).server["rows"] for seed in (0, 0, 1)
+        next(iter(run_rounds(method, federation(method), ServerContext(TASK, seed), rounds))).server.rows
+        for seed in (0, 0, 1)
     ]
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
@@ -292,7 +334,7 @@ def test_the_servers_start_belongs_to_the_seed() -> None:
 def test_one_client_is_a_federation() -> None:
     method = FedSSA()
     alone = LiveFederation([make_client(method=method)])
-    played = run_rounds(method, alone, TASK, Rounds(total=2, fraction=0.1), seed=0)
+    played = run_rounds(method, alone, CTX, Rounds(total=2, fraction=0.1))
     assert [each.record.num_heard for each in played] == [1, 1, 1]
 
 
@@ -309,15 +351,13 @@ class Sometimes(LiveFederation):
         return infos if everyone else [info for info in infos if info.id != 1]
 
     @override
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         return super().run_round(t, {k: down for k, down in downlinks.items() if k != 1 or t > 1})
 
 
 def test_an_absent_client_is_named_and_does_not_count() -> None:
     method = FedSSA()
-    played = records(
-        list(run_rounds(method, federation(method, Sometimes), TASK, Rounds(total=3), seed=0, num_clients=4))
-    )
+    played = records(list(run_rounds(method, federation(method, Sometimes), CTX, Rounds(total=3), num_clients=4)))
     assert [record.absent for record in played] == [(), (1,), (1,), ()]
     assert [len(record.clients) for record in played] == [3, 3, 3, 4]
     assert [record.num_heard for record in played] == [3, 3, 3, 4]
@@ -325,19 +365,17 @@ def test_an_absent_client_is_named_and_does_not_count() -> None:
 
 def test_cohorts_are_drawn_from_all_that_were_declared() -> None:
     method = Standalone()
-    away = run_rounds(
-        method, federation(method, Sometimes), TASK, Rounds(total=3, fraction=0.75), seed=0, num_clients=4
-    )
+    away = run_rounds(method, federation(method, Sometimes), CTX, Rounds(total=3, fraction=0.75), num_clients=4)
     for record in records(list(away))[1:]:
         assert sorted([*(client.id for client in record.clients), *record.absent]) == cohort(4, 0.75, 0, record.t)
 
 
 class Nobody(LiveFederation):
     @override
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         return []
 
 
 def test_a_round_in_which_nobody_answers_is_an_error() -> None:
     with pytest.raises(AnswerError, match="round 0: no client has answered"):
-        list(run_rounds(Standalone(), federation(Standalone(), Nobody), TASK, Rounds(total=1), seed=0))
+        list(run_rounds(Standalone(), federation(Standalone(), Nobody), CTX, Rounds(total=1)))

@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from typing_extensions import override
 
-from fedssa.core.ops import header_rows, set_header_rows
-from fedssa.core.payload import Tensors
 from fedssa.core.seeds import seeded
-from fedssa.core.split import SplitModel, split
+from fedssa.core.split import SplitModel, header_rows, set_header_rows, split
 from fedssa.core.task import Task
+from fedssa.core.tensors import Tensors
 from fedssa.errors import ModelError
 from tests.conftest import copies, same_bits, share_memory
 

@@ -11,27 +11,37 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
-from fedssa.core.client import Client
+from fedssa.core.client import AnyMethod, Client
+from fedssa.core.context import Context
+from fedssa.core.message import Nothing
 from fedssa.core.method import Method
-from fedssa.core.payload import Tensors
+from fedssa.core.optim import SGD
 from fedssa.core.seeds import torch_rng
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples, train
+from fedssa.core.training import Batch, Fitted, LocalData, LocalTraining, Samples, train
 from fedssa.methods import FedSSA, Standalone
-from tests.conftest import bare_net, copies, local_data, make_client, same_bits, tiny_net
+from tests.conftest import at, bare_net, copies, local_data, make_client, same_bits, tiny_net
 
-TWO = Task(num_classes=2, input_shape=(1,), width=1)
+TWO = Task(num_classes=2, input_shape=(1,), width=1, num_rounds=10)
+TEN_ROUNDS = Task(num_classes=3, input_shape=(4,), width=2, num_rounds=10)
 LN_3 = 1.0986123
 
 
-def numbered(num_samples: int, *, client_id: int = 0, seed: int = 0, method: Method | None = None) -> Client:
+def numbered(num_samples: int, *, client_id: int = 0, seed: int = 0, method: AnyMethod | None = None) -> Client:
     """A client whose sample i starts with the number i."""
     data = local_data([i % 3 for i in range(num_samples)])
     data.train.x[:, 0] = torch.arange(num_samples, dtype=torch.float32)
     return make_client(client_id, data=data, method=method, seed=seed)
 
 
-def batches(client: Client, method: Method, local: LocalTraining, t: int = 0) -> list[list[int]]:
+def trained(client: Client, method: AnyMethod, local: LocalTraining, t: int = 0) -> Fitted:
+    """The method's one phase in round t."""
+    ctx = at(t, TEN_ROUNDS, seed=client.seed)
+    (ran,) = train(client, method.phases(client, ctx), local, ctx)
+    return ran.fitted
+
+
+def batches(client: Client, method: AnyMethod, local: LocalTraining, t: int = 0) -> list[list[int]]:
     """The numbers of the samples in every batch that the client's model is trained on."""
     seen: list[list[int]] = []
 
@@ -39,7 +49,7 @@ def batches(client: Client, method: Method, local: LocalTraining, t: int = 0) ->
         seen.append([int(number) for number in inputs[0][:, 0]])
 
     handle = client.net.register_forward_pre_hook(note)
-    train(client, method, local, t)
+    trained(client, method, local, t)
     handle.remove()
     return seen
 
@@ -74,8 +84,8 @@ def test_every_sample_is_used_once_an_epoch(num_samples: int, batch_size: int, e
 
 
 def test_steps_are_counted() -> None:
-    stats = train(numbered(10), Standalone(), LocalTraining(batch_size=4, epochs=2), t=0)
-    assert stats.steps == 6  # 4 + 4 + 2, twice
+    fitted = trained(numbered(10), Standalone(), LocalTraining(batch_size=4, epochs=2))
+    assert fitted.steps == 6  # 4 + 4 + 2, twice
 
 
 def test_the_order_is_that_of_the_stream_of_batches() -> None:
@@ -98,63 +108,66 @@ def test_rounds_clients_and_seeds_have_batches_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("method", [FedSSA(), FedSSA(upload_form="masked"), Standalone(header_scale=3.0)])
-def test_batches_do_not_depend_on_the_method(method: Method) -> None:
+def test_batches_do_not_depend_on_the_method(method: AnyMethod) -> None:
     local = LocalTraining(batch_size=4, epochs=2)
     expected = batches(numbered(10), Standalone(), local, t=3)
     assert batches(numbered(10, method=method), method, local, t=3) == expected
 
 
 # -- loss and step ---------------------------------------------------------------------------------------------
-class MeanOfFirst(Method):
+class MeanOfFirst(Method[Nothing, Nothing, Nothing]):
     """The loss of a batch is the mean of its samples' first numbers; no weight changes."""
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        return x[:, 0].mean() + 0 * client.net(x).sum(), {"count": torch.tensor(len(y)), "sum": x[:, 0].sum()}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        client.stats.add("count", torch.tensor(len(batch.y)))
+        nothing: Tensor = 0 * client.net(batch.x).sum()  # with a gradient
+        client.stats.add("sum", batch.x[:, 0].sum() + nothing)
+        return batch.x[:, 0].mean() + nothing
 
 
 def test_the_loss_is_the_mean_over_samples_not_over_batches() -> None:
     client = numbered(5)
     client.data.train.x[:, 0] = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
-    stats = train(client, MeanOfFirst(), LocalTraining(batch_size=2, epochs=3), t=0)
+    fitted = trained(client, MeanOfFirst(), LocalTraining(batch_size=2, epochs=3))
     # 31 / 5; the mean over batches of 2, 2 and 1 would be (31 + last) / 6, which no last sample makes 6.2
-    assert stats.loss == pytest.approx(6.2)
+    assert fitted.loss == pytest.approx(6.2)
 
 
-def test_what_the_loss_returns_beside_is_summed_over_the_steps() -> None:
+def test_what_the_loss_adds_is_summed_over_the_steps() -> None:
     client = numbered(5)
     client.data.train.x[:, 0] = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
-    stats = train(client, MeanOfFirst(), LocalTraining(batch_size=2, epochs=3), t=0)
-    assert {name: total.item() for name, total in stats.sums.items()} == {"count": 15, "sum": 93.0}
-    assert not any(total.requires_grad for total in stats.sums.values())
+    trained(client, MeanOfFirst(), LocalTraining(batch_size=2, epochs=3))
+    assert (client.stats["count"].item(), client.stats["sum"].item()) == (15, 93.0)
+    assert not client.stats["sum"].requires_grad
 
 
 def test_equal_logits_cost_the_logarithm_of_the_number_of_classes() -> None:
     client = make_client(net=bare_net([[0.0] * 2] * 3), data=local_data((0, 1, 2, 2), size=2))
-    stats = train(client, Standalone(), LocalTraining(lr=1e-30), t=0)
-    assert stats.loss == pytest.approx(LN_3)
+    fitted = trained(client, Standalone(), LocalTraining(lr=1e-30))
+    assert fitted.loss == pytest.approx(LN_3)
 
 
 def test_one_step_by_hand() -> None:
     client = one_sample(1.0, 0, weight=[[1.0], [0.0]])
-    stats = train(client, Standalone(), LocalTraining(lr=1.0), t=0)
+    fitted = trained(client, Standalone(), LocalTraining(lr=1.0))
     # logits (1, 0), p = (0.7310586, 0.2689414), loss = -ln 0.7310586 = 0.3132617
     # gradient of the logits p - y = (-0.2689414, 0.2689414); x = 1, so that of weights and of biases too
-    assert stats.loss == pytest.approx(0.3132617)
+    assert fitted.loss == pytest.approx(0.3132617)
     assert client.net.header.weight.flatten().tolist() == pytest.approx([1.2689414, -0.2689414])
     assert client.net.header.bias.tolist() == pytest.approx([0.2689414, -0.2689414])
 
 
 def test_weight_decay_by_hand() -> None:
     client = one_sample(0.0, 0, weight=[[8.0], [4.0]])
-    train(client, Standalone(), LocalTraining(lr=0.5, weight_decay=0.25), t=0)
+    trained(client, Standalone(), LocalTraining(lr=0.5, optimiser=SGD(weight_decay=0.25)))
     # x = 0: the weights' gradient is decay alone; 8 - 0.5 · 0.25 · 8 = 7, 4 - 0.5 · 0.25 · 4 = 3.5
     assert client.net.header.weight.flatten().tolist() == [7.0, 3.5]
 
 
 def test_a_longer_gradient_is_clipped() -> None:
     client = one_sample(1.0, 0, weight=[[1.0], [0.0]])
-    train(client, Standalone(), LocalTraining(lr=1.0, clip=0.1), t=0)
+    trained(client, Standalone(), LocalTraining(lr=1.0, clip=0.1))
     # four entries of ±0.2689414, norm 2 · 0.2689414; scaled to norm 0.1 each is ±0.05
     assert client.net.header.weight.flatten().tolist() == pytest.approx([1.05, -0.05], rel=1e-5)
     assert client.net.header.bias.tolist() == pytest.approx([0.05, -0.05], rel=1e-5)
@@ -162,45 +175,49 @@ def test_a_longer_gradient_is_clipped() -> None:
 
 def test_a_shorter_gradient_is_not_clipped() -> None:
     client = one_sample(1.0, 0, weight=[[1.0], [0.0]])
-    train(client, Standalone(), LocalTraining(lr=1.0, clip=0.6), t=0)  # its norm is 0.5378828
+    trained(client, Standalone(), LocalTraining(lr=1.0, clip=0.6), t=0)  # its norm is 0.5378828
     assert client.net.header.weight.flatten().tolist() == pytest.approx([1.2689414, -0.2689414])
 
 
 def test_momentum_is_forgotten_between_rounds() -> None:
     client = one_sample(0.0, 0, weight=[[8.0], [4.0]])
-    local = LocalTraining(lr=0.5, momentum=0.9, weight_decay=0.25)
+    local = LocalTraining(lr=0.5, optimiser=SGD(momentum=0.9, weight_decay=0.25))
     for t in (0, 1):  # one step each: 8 → 7 → 7 - 0.5 · 0.25 · 7 = 6.125; a kept velocity would give 5.225
-        train(client, Standalone(), local, t)
+        trained(client, Standalone(), local, t)
     assert client.net.header.weight[0].item() == 6.125
 
 
 def test_momentum_is_kept_between_the_epochs_of_a_round() -> None:
     client = one_sample(0.0, 0, weight=[[8.0], [4.0]])
-    train(client, Standalone(), LocalTraining(lr=0.5, momentum=0.5, weight_decay=0.25, epochs=2), t=0)
+    trained(client, Standalone(), LocalTraining(lr=0.5, optimiser=SGD(momentum=0.5, weight_decay=0.25), epochs=2))
     # v = 0.25 · 8 = 2, w = 7; v = 0.5 · 2 + 0.25 · 7 = 2.75, w = 7 - 1.375 = 5.625
     assert client.net.header.weight[0].item() == 5.625
 
 
-class WithHelper(Method):
+class Adapter(nn.Linear):
+    """Maps logits to logits."""
+
+
+class WithAdapter(Method[Nothing, Nothing, Nothing]):
     """Trains one more module, which maps the logits."""
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.aux["helper"] = tiny_net(Task(3, (3,), 3))
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(Adapter(3, 3))
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        assert client.aux["helper"].training
-        return cross_entropy(client.aux["helper"](client.net(x)), y), {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        assert client[Adapter].training
+        return cross_entropy(client[Adapter](client.net(batch.x)), batch.y)
 
 
 def test_extra_modules_of_a_method_are_trained_too() -> None:
-    client = make_client(method=WithHelper())
-    client.aux["helper"].eval()
+    client = make_client(method=WithAdapter())
+    client[Adapter].eval()
     before = copies(client.state())
-    train(client, WithHelper(), LocalTraining(), t=0)
+    trained(client, WithAdapter(), LocalTraining())
     changed = {name for name, tensor in client.state().items() if not torch.equal(tensor, before[name])}
-    assert "aux.helper.header.weight" in changed
+    assert "Adapter.weight" in changed
     assert "net.header.weight" in changed
 
 
@@ -218,7 +235,7 @@ def test_training_neither_uses_nor_moves_the_global_generator() -> None:
             torch.manual_seed(global_seed)
             before = torch.get_rng_state()
             client = dropout_client()
-            train(client, Standalone(), LocalTraining(epochs=2, lr=0.1), t=0)
+            trained(client, Standalone(), LocalTraining(epochs=2, lr=0.1))
             assert torch.equal(torch.get_rng_state(), before)
             states.append(copies(client.state()))
     assert same_bits(*states)
@@ -231,7 +248,7 @@ def test_dropout_differs_from_round_to_round() -> None:
         client.net.extractor = nn.Dropout(0.5)
         kept: list[bool] = []
         client.net.extractor.register_forward_hook(lambda *args, kept=kept: kept.append(bool(args[2])))
-        train(client, Standalone(), LocalTraining(lr=1e-30, epochs=40), t)
+        trained(client, Standalone(), LocalTraining(lr=1e-30, epochs=40), t)
         masks.append(kept)
     assert masks[0] == masks[1] != masks[2]
     assert {True, False} == set(masks[0])

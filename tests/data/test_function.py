@@ -11,7 +11,7 @@ import numpy as np
 from fedssa.data import Arrays
 
 def pair(n=4, shift=0):
-    return np.arange(n * 3).reshape(n, 3) + shift, [i % 2 for i in range(n)]
+    return np.arange(n * 3, dtype=np.float32).reshape(n, 3) + shift, [i % 2 for i in range(n)]
 
 def mapping(names=("no", "yes")):
     x, y = pair()

@@ -35,7 +35,7 @@ WANT = {(image.tobytes(), label) for image, label in zip(IMAGES, LABELS, strict=
         ENCODED,
         pa.array(ENCODED, pa.large_binary()),
         [png(image, "WEBP") for image in IMAGES],
-        IMAGES.tolist(),
+        pa.array(IMAGES.tolist(), pa.list_(pa.list_(pa.list_(pa.uint8())))),
         pa.array(IMAGES.transpose(0, 3, 1, 2).tolist(), pa.list_(pa.list_(pa.large_list(pa.uint8())))),
     ],
     ids=["struct", "binary", "large", "webp", "lists", "channels first"],
@@ -114,6 +114,8 @@ def test_usual_names_are_preferred(tmp_path: Path) -> None:
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "x has rows of different length or none"),
         ({"x": [[1.0], [None]], "y": [0, 1]}, {}, "x has missing numbers"),
         ({"x": [[1.0], [1.0]], "y": [0, -1]}, {}, "label -1 is out of range"),
+        ({"x": [[1], [2]], "y": [0, 1]}, {}, "x is int64; give images as uint8"),
+        ({"x": IMAGES.tolist(), "y": LABELS}, {}, "x is int64; give images as uint8"),
         ({"x": pa.array([], pa.list_(pa.float32())), "y": pa.array([], pa.int64())}, {}, "x has no rows"),
     ],
 )  # fmt: skip

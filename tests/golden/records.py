@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedssa.config import parse_settings
-from fedssa.core.client import Answer, Client, ClientInfo
-from fedssa.core.payload import Tensors
+from fedssa.core.client import AnyAnswer, Client, ClientInfo
+from fedssa.core.message import tensors_in
 from fedssa.core.rounds import run_rounds
-from fedssa.data import prepare
-from fedssa.environment import cpu_name
 from fedssa.kernels import resolve
 from fedssa.methods import METHODS, PRESETS
-from fedssa.population import SimulatedClients
+from fedssa.runs.environment import cpu_name
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
 
 FILE = Path(__file__).with_name("records.json")
 ROUNDS, CLIENTS = 3, 6
@@ -47,6 +46,7 @@ TRAINING: dict[str, Table] = {  # besides plain SGD
     "standalone, decayed and clipped": {"weight_decay": 0.01, "clip": 0.5, "momentum": 0.0},
     "standalone, augmented": {"augment": True},
 }
+PUBLIC: Table = {"name": "slice", "share": 0.2, "per_round": 100}  # for methods that use public data
 
 
 def cases() -> dict[str, Table]:
@@ -56,7 +56,9 @@ def cases() -> dict[str, Table]:
 
 
 def recipe(method: Table, **local: Any) -> Table:
-    one_model = method["name"] in METHODS and METHODS[method["name"]].needs_same_models
+    kind = METHODS.get(method["name"])
+    one_model = kind is not None and kind.needs_same_models
+    public = {"public": PUBLIC} if kind is not None and kind.needs_public != "no" else {}
     return {
         "seed": 0,
         "data": {"name": "digits"},
@@ -65,6 +67,7 @@ def recipe(method: Table, **local: Any) -> Table:
         "local": {"batch_size": 64, "lr": 0.01, **local},
         "rounds": {"total": ROUNDS, "fraction": 0.5},
         "method": method,
+        **public,
     }
 
 
@@ -97,15 +100,15 @@ class Watched:
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         return [client.hello(evaluate_start=evaluate_start) for client in self._alive.values()]
 
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         answers = [self._alive[k].run_round(down, t) for k, down in downlinks.items()]
         self.noted = {
             answer.client: {
                 "loss": answer.loss,
                 "accuracy": {kind: round(value, 6) for kind, value in answer.scores.test.items()},
                 "flops": answer.flops,
-                "down": bits(downlinks[answer.client].values()),
-                "up": bits(answer.payload.values()),
+                "down": bits(tensors_in(downlinks[answer.client]).values()),
+                "up": bits(tensors_in(answer.payload).values()),
                 "state": bits(self._alive[answer.client].state().values()),
             }
             for answer in answers
@@ -116,14 +119,14 @@ class Watched:
 @cache
 def _clients(table: str) -> SimulatedClients:
     settings = parse_settings(json.loads(table))
-    return SimulatedClients(settings, prepare(settings.data))
+    return SimulatedClients.prepared(settings)
 
 
 def rounds_of(table: Table) -> Iterator[Table]:
     clients = _clients(json.dumps(table))
     federation, settings = Watched(clients), clients.settings
-    for record, server in run_rounds(settings.method, federation, clients.task, settings.rounds, seed=settings.seed):
-        yield {"t": record.t, "server": bits(server.values()), "clients": federation.noted}
+    for record, server in run_rounds(settings.method, federation, clients.server_context(), settings.rounds):
+        yield {"t": record.t, "server": bits(tensors_in(server).values()), "clients": federation.noted}
 
 
 def run_case(table: Table) -> list[Table]:

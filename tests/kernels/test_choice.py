@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import fedssa
-from fedssa import doctor
-from fedssa.config import parse_settings
+from fedssa.cli import doctor
 from fedssa.errors import RunDirError, SettingsError
-from fedssa.experiment import start
 from fedssa.kernels import conv_relu_pool, gather, in_c, in_torch, resolve, using, why_slow
+from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.run import start
 from tests.tiny import tiny
 
 Patch = pytest.MonkeyPatch

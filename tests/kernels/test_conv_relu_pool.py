@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import conv2d, cross_entropy
 
-from fedssa.core.payload import Tensors
 from fedssa.core.seeds import one_thread
 from fedssa.core.task import Task
+from fedssa.core.tensors import Tensors
 from fedssa.kernels import Kernel, conv_relu_pool, in_c, using
 from fedssa.models import MODELS, build
 from tests.conftest import copies, same_bits

@@ -12,15 +12,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.client import Client
-from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, owned
+from fedssa.core.client import AnyMethod, Client
+from fedssa.core.message import decode, encode, owned, tensors_in
+from fedssa.core.method import Upload
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import torch_rng
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import Tensors
+from fedssa.core.training import LocalTraining
 from fedssa.methods import FD, FML, FedProto, FedSSA, LGFedAvg
-from tests.conftest import local_data, make_client, tiny_net
+from fedssa.methods.fd import Reports
+from fedssa.methods.fedssa import GlobalRows
+from fedssa.methods.parts.model import SharedModel
+from tests.conftest import local_data, make_client, server_at, tiny_net
 from tests.methods import naive
 from tests.methods.naive import Batches, NaiveClient, Report, Row, Sgd, Weights
 
@@ -54,7 +59,7 @@ NaiveRound = Callable[[int, list[NaiveClient], Batches, Sgd], tuple[dict[int, Tr
 
 @dataclass(frozen=True)
 class Case:
-    method: Method
+    method: AnyMethod
     naive: Callable[..., NaiveRound]  # settings → a round with a new server
     settings: dict[str, Any] = field(default_factory=dict)  # the method's, in naive's words
 
@@ -62,31 +67,34 @@ class Case:
 # ---------------------------------------------------------------------------------------------------- the real code
 
 
-def real_clients(method: Method) -> list[Client]:
+def real_clients(method: AnyMethod) -> list[Client]:
     clients = []
     for k, labels in enumerate(LABELS):
         train, val, test = local_data(labels, size=5, seed=k)
         data = LocalData(_double(train), _double(val), _double(test))
         net = tiny_net(TASK, seed=START + k).double()
         client = make_client(k, data=data, net=net, task=TASK, method=method, local=LOCAL, seed=SEED)
-        for module in client.aux.values():
+        for module in client.modules():
             module.double()
-        client.memory = _doubles(client.memory)
+        for tensor in client.state().values():  # of what it keeps besides modules
+            tensor.data = _in_float64(tensor)
         clients.append(client)
     return clients
 
 
-def real_run(method: Method) -> Trace:
+def real_run(method: AnyMethod) -> Trace:
     clients = real_clients(method)
     infos = [client.hello(evaluate_start=False) for client in clients]
-    server = _doubles(method.server_init(TASK, SEED))
+    server = _doubles(method.server_init(server_at(-1, TASK, seed=SEED)))
     trace: Trace = {}
     for t, cohort in enumerate(COHORTS):
-        downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in cohort}
+        ctx = server_at(t, TASK, seed=SEED)
+        downlinks = {k: owned(method.downlink(server, infos[k], ctx)) for k in cohort}
         uploads = {k: clients[k].run_round(downlinks[k], t).payload for k in cohort}
-        server = owned(method.aggregate(server, [Upload(infos[k], uploads[k]) for k in cohort], t))
+        server = owned(method.aggregate(server, [Upload(infos[k], uploads[k]) for k in cohort], ctx))
         models = {k: real_weights(client) for k, client in enumerate(clients)}
-        trace |= _round_trace(t, models, {k: by_class(upload) for k, upload in uploads.items()}, server_trace(server))
+        named = {k: by_class(tensors_in(upload)) for k, upload in uploads.items()}
+        trace |= _round_trace(t, models, named, server_trace(server))
     return trace
 
 
@@ -94,8 +102,13 @@ def _double(samples: Samples) -> Samples:
     return Samples(samples.x.double(), samples.y)
 
 
-def _doubles(tensors: Tensors) -> Tensors:
-    return {name: t.double() if t.is_floating_point() else t for name, t in tensors.items()}
+def _doubles(server: Any) -> Any:
+    plain, tensors = encode(server)
+    return decode(type(server), plain, {name: _in_float64(tensor) for name, tensor in tensors.items()})
+
+
+def _in_float64(tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def weights_of(net: nn.Module) -> Weights:
@@ -103,35 +116,41 @@ def weights_of(net: nn.Module) -> Weights:
     return {short: net.get_parameter(name).detach().clone() for short, name in names.items()}
 
 
+def small_weights_of(client: Client) -> Weights:
+    """Of its copy of the shared model, if its method has one."""
+    return weights_of(client[SharedModel].model) if client.method.needs_shared_model else {}
+
+
 def real_weights(client: Client) -> Weights:
-    small = weights_of(client.aux["shared"]) if "shared" in client.aux else {}
-    return weights_of(client.net) | {f"small {name}": tensor for name, tensor in small.items()}
+    small = {f"small {name}": tensor for name, tensor in small_weights_of(client).items()}
+    return weights_of(client.net) | small
 
 
 def by_class(message: Tensors) -> Trace:
     """A message of class ids and tensors with a row for each of them, as one entry for each class."""
     if "classes" not in message:
-        return message
+        return {name.removeprefix("weights."): tensor for name, tensor in message.items()}  # a whole model's, say
     classes = message["classes"].tolist()
     rest = {name: tensor for name, tensor in message.items() if name != "classes"}
     return {f"{name} {s}": tensor[i] for name, tensor in rest.items() for i, s in enumerate(classes)}
 
 
-def server_trace(server: Tensors) -> Trace:
+def server_trace(server: object) -> Trace:
     """Of the classes the server knows their rows; of remembered uploads each client's; else all as it is."""
-    remembered: dict[str, Tensors] = {}
-    own: Tensors = {}
-    for name, tensor in server.items():
-        if name.startswith("upload."):
-            _, client, part = name.split(".")
-            remembered.setdefault(client, {})[part] = tensor
-        else:
-            own[name] = tensor
+    uploads = remembered(server)
+    own = {name: tensor for name, tensor in tensors_in(server).items() if not name.startswith("upload")}
     if "known" in own:
         classes = own.pop("known").nonzero().flatten()
         own = {name: tensor[classes] for name, tensor in own.items()} | {"classes": classes}
-    uploads = {f"upload of {k}: {n}": t for k, message in remembered.items() for n, t in by_class(message).items()}
-    return by_class(own) | uploads
+    named = {k: by_class(tensors_in(upload)) for k, upload in uploads.items()}
+    return by_class(own) | {f"upload of {k}: {n}": t for k, upload in named.items() for n, t in upload.items()}
+
+
+def remembered(server: object) -> Mapping[int, object]:
+    """The latest upload of each client, if the server keeps them."""
+    if isinstance(server, Reports):
+        return server.upload
+    return server.uploads if isinstance(server, GlobalRows) else {}
 
 
 # ------------------------------------------------------------------------------------------------------ naive's rounds
@@ -150,8 +169,7 @@ def naive_run(case: Case, *, lr: float = LOCAL.lr, settings: Mapping[str, Any] |
 
 def naive_client(client: Client) -> NaiveClient:
     """The same start: weights and samples are copied, nothing has been trained."""
-    small = weights_of(client.aux["shared"]) if "shared" in client.aux else {}
-    train = client.data.train
+    train, small = client.data.train, small_weights_of(client)
     return NaiveClient(client.id, weights_of(client.net), train.x.clone(), train.y.tolist(), small)
 
 

@@ -9,20 +9,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedssa
-from fedssa.core.client import Client, module_state
-from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, num_params
+from fedssa.core.client import AnyMethod, Client
+from fedssa.core.message import num_params
+from fedssa.core.method import Upload
+from fedssa.core.optim import SGD
 from fedssa.core.rounds import Rounds, run_rounds
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import Tensors, module_state
+from fedssa.core.training import Batch, LocalTraining
 from fedssa.methods import FD, Standalone
-from tests.conftest import TASK as TINY_TASK
-from tests.conftest import LiveFederation, bare_net, info, make_client, same_bits, tiny_net
+from fedssa.methods.fd import Down, Reports, Up
+from tests.conftest import (
+    LiveFederation,
+    at,
+    bare_net,
+    info,
+    make_client,
+    same_bits,
+    server_at,
+    tiny_net,
+    upload_of,
+)
 from tests.tiny import tiny
 
-TASK = Task(num_classes=2, input_shape=(2,), width=2)
+TASK = Task(num_classes=2, input_shape=(2,), width=2, num_rounds=4)
 LN3, LN4 = math.log(3.0), math.log(4.0)
-STILL = LocalTraining(batch_size=2, epochs=2, lr=1e-30, momentum=0.0)  # the model stays where it is
+STILL = LocalTraining(batch_size=2, epochs=2, lr=1e-30, optimiser=SGD(momentum=0.0))  # the model stays where it is
 
 
 def client_with(x: list[list[float]], y: list[int], *, gamma: float = 0.1, local: LocalTraining = STILL) -> Client:
@@ -32,56 +45,56 @@ def client_with(x: list[list[float]], y: list[int], *, gamma: float = 0.1, local
     return make_client(task=TASK, net=bare_net([[1, 0], [0, 1]]), method=FD(gamma=gamma), data=data, local=local)
 
 
-def report(outputs: dict[int, list[float]]) -> Tensors:
+def report(outputs: dict[int, list[float]], count: int = 1) -> Up:
     classes, rows = torch.tensor(list(outputs)), torch.tensor(list(outputs.values()))
-    return {"classes": classes, "outputs": rows, "counts": torch.ones(len(outputs), dtype=torch.int64)}
+    return Up(classes, rows, torch.full((len(outputs),), count))
 
 
-def server_with(reports: dict[int, dict[int, list[float]]]) -> Tensors:
+def server_with(reports: dict[int, dict[int, list[float]]]) -> Reports:
     uploads = [Upload(info(k, *outputs), report(outputs)) for k, outputs in reports.items()]
-    return FD().aggregate(FD().server_init(TASK, seed=0), uploads, t=0)
+    return FD().aggregate(FD().server_init(server_at(-1, TASK)), uploads, server_at(0, TASK))
 
 
-def teachers(server: Tensors, client: int, *seen: int) -> dict[int, list[float]]:
-    down = FD().downlink(server, info(client, *seen), t=1)
-    return dict(zip(down["classes"].tolist(), down["teachers"].tolist(), strict=True)) if down else {}
+def teachers(server: Reports, client: int, *seen: int) -> dict[int, list[float]]:
+    down = FD().downlink(server, info(client, *seen), server_at(1, TASK))
+    return {} if down is None else dict(zip(down.classes.tolist(), down.teachers.tolist(), strict=True))
 
 
 # -- up --------------------------------------------------------------------------------------------------------
 def test_up_go_mean_softmax_outputs_by_label_over_all_steps() -> None:
     # label 0: softmax (3/4, 1/4) and (1/2, 1/2), mean (5/8, 3/8); label 1: softmax (1/5, 4/5); two epochs count twice
-    sent = client_with([[LN3, 0.0], [0.0, 0.0], [0.0, LN4]], [0, 0, 1]).run_round({}, t=0).payload
-    assert sent["classes"].tolist() == [0, 1]
-    assert sent["counts"].tolist() == [4, 2]
-    torch.testing.assert_close(sent["outputs"], torch.tensor([[0.625, 0.375], [0.2, 0.8]]))
+    sent = upload_of(client_with([[LN3, 0.0], [0.0, 0.0], [0.0, LN4]], [0, 0, 1]), Up)
+    assert sent.classes.tolist() == [0, 1]
+    assert sent.counts.tolist() == [4, 2]
+    torch.testing.assert_close(sent.outputs, torch.tensor([[0.625, 0.375], [0.2, 0.8]]))
 
 
 def test_the_mean_is_over_the_steps_as_the_model_moves() -> None:
     """Not the output of the final model, and probabilities, not logits."""
-    local = LocalTraining(batch_size=1, epochs=2, lr=1.0, momentum=0.0)
-    sent = client_with([[0.0, 0.0]], [0], local=local).run_round({}, t=0).payload
+    local = LocalTraining(batch_size=1, epochs=2, lr=1.0, optimiser=SGD(momentum=0.0))
+    sent = upload_of(client_with([[0.0, 0.0]], [0], local=local), Up)
     # only the bias moves. Step 1: p = (0.5, 0.5), bias ← -(p - y) = (0.5, -0.5). Step 2: p = 1 / (1 + e⁻¹) = 0.7310586
-    assert sent["counts"].tolist() == [2]
-    torch.testing.assert_close(sent["outputs"], torch.tensor([[0.6155293, 0.3844707]]))
+    assert sent.counts.tolist() == [2]
+    torch.testing.assert_close(sent.outputs, torch.tensor([[0.6155293, 0.3844707]]))
 
 
 def test_a_new_round_starts_a_new_mean() -> None:
     client = client_with([[LN3, 0.0]], [0])
-    assert client.run_round({}, t=0).payload["counts"].tolist() == [2]
-    assert client.run_round({}, t=1).payload["counts"].tolist() == [2]
+    assert upload_of(client, Up, t=0).counts.tolist() == [2]
+    assert upload_of(client, Up, t=1).counts.tolist() == [2]
 
 
 def test_classes_without_samples_are_not_reported_as_zeros() -> None:
-    sent = client_with([[0.0, LN4]], [1]).run_round({}, t=0).payload
-    assert sent["classes"].tolist() == [1]
-    assert sent["outputs"].shape == (1, 2)
+    sent = upload_of(client_with([[0.0, LN4]], [1]), Up)
+    assert sent.classes.tolist() == [1]
+    assert sent.outputs.shape == (1, 2)
 
 
 # -- teachers --------------------------------------------------------------------------------------------------
 def test_a_class_with_one_owner_has_no_teacher_for_it() -> None:
     server = server_with({0: {0: [0.9, 0.1]}})
     assert teachers(server, 0, 0) == {}
-    assert FD().downlink(server, info(0, 0), t=1) == {}
+    assert FD().downlink(server, info(0, 0), server_at(1, TASK)) is None
     assert teachers(server, 1, 0) == {0: pytest.approx([0.9, 0.1])}
 
 
@@ -99,14 +112,14 @@ def test_three_owners_and_a_client_that_has_not_reported() -> None:
 
 
 def test_counts_do_not_weigh() -> None:
-    uploads = [Upload(info(k, 0), report({0: [float(k), 0.0]}) | {"counts": torch.tensor([k])}) for k in (1, 3)]
-    server = FD().aggregate({}, uploads, t=0)
+    uploads = [Upload(info(k, 0), report({0: [float(k), 0.0]}, count=k)) for k in (1, 3)]
+    server = FD().aggregate(Reports(), uploads, server_at(0, TASK))
     assert teachers(server, 0, 0) == {0: [2.0, 0.0]}  # (1 + 3) / 2
 
 
 def test_the_server_keeps_each_owners_last_report() -> None:
     server = server_with({0: {0: [0.9, 0.1]}, 1: {0: [0.5, 0.5]}})
-    later = FD().aggregate(server, [Upload(info(1, 0), report({0: [0.3, 0.7]}))], t=1)
+    later = FD().aggregate(server, [Upload(info(1, 0), report({0: [0.3, 0.7]}))], server_at(1, TASK))
     assert teachers(later, 2, 0) == {0: pytest.approx([0.6, 0.4])}  # (0.9 + 0.3) / 2, (0.1 + 0.7) / 2
 
 
@@ -139,16 +152,21 @@ def test_leave_one_out_equals_a_plain_loop(
 
 
 # -- loss ------------------------------------------------------------------------------------------------------
-def down(outputs: dict[int, list[float]]) -> Tensors:
-    return {"classes": torch.tensor(list(outputs)), "teachers": torch.tensor(list(outputs.values()))}
+def down(outputs: dict[int, list[float]]) -> Down:
+    return Down(torch.tensor(list(outputs)), torch.tensor(list(outputs.values())))
+
+
+def batch(*y: int) -> Batch:
+    """Of samples whose softmax is (3/4, 1/4)."""
+    return Batch(torch.tensor([[LN3, 0.0]] * len(y)), torch.tensor(y), torch.arange(len(y)))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 2.0])
 def test_loss_of_one_sample_with_a_teacher(gamma: float) -> None:
     client = client_with([[0.0, 0.0]], [0])
     method = FD(gamma=gamma)
-    method.receive(client, down({0: [0.8, 0.2]}), t=1)
-    loss, _ = method.loss(client, torch.tensor([[LN3, 0.0]]), torch.tensor([0]))
+    method.receive(client, down({0: [0.8, 0.2]}), at(1, TASK))
+    loss = method.loss(client, batch(0))
     # softmax (3/4, 1/4): CE = -ln 0.75 = 0.2876821; -(0.8 · ln 0.75 + 0.2 · ln 0.25) = 0.2301457 + 0.2772589
     assert loss.item() == pytest.approx(0.2876821 + gamma * 0.5074046, abs=1e-6)
 
@@ -156,26 +174,25 @@ def test_loss_of_one_sample_with_a_teacher(gamma: float) -> None:
 def test_a_label_without_teacher_has_no_second_term() -> None:
     client = client_with([[0.0, 0.0]], [0])
     method = FD(gamma=1.0)
-    method.receive(client, down({0: [0.8, 0.2]}), t=1)
-    x, y = torch.tensor([[LN3, 0.0], [LN3, 0.0]]), torch.tensor([0, 1])
+    method.receive(client, down({0: [0.8, 0.2]}), at(1, TASK))
     # CE: (-ln 0.75 - ln 0.25) / 2 = (0.2876821 + 1.3862944) / 2; the second term of the first sample only, over 2
-    assert method.loss(client, x, y)[0].item() == pytest.approx(0.8369882 + 0.5074046 / 2, abs=1e-6)
+    assert method.loss(client, batch(0, 1)).item() == pytest.approx(0.8369882 + 0.5074046 / 2, abs=1e-6)
 
 
 def test_teachers_last_one_round() -> None:
     client = client_with([[0.0, 0.0]], [0])
     method = FD(gamma=1.0)
-    method.receive(client, down({0: [0.8, 0.2]}), t=1)
-    method.receive(client, {}, t=2)
-    loss, _ = method.loss(client, torch.tensor([[LN3, 0.0]]), torch.tensor([0]))
+    method.receive(client, down({0: [0.8, 0.2]}), at(1, TASK))
+    method.receive(client, None, at(2, TASK))
+    loss = method.loss(client, batch(0))
     assert loss.item() == pytest.approx(0.2876821, abs=1e-6)
 
 
 def test_the_gradient_pulls_towards_the_teacher() -> None:
     client = client_with([[0.0, 0.0]], [0])
     method = FD(gamma=0.5)
-    method.receive(client, down({0: [0.8, 0.2]}), t=1)
-    method.loss(client, torch.tensor([[LN3, 0.0]]), torch.tensor([0]))[0].backward()  # type: ignore[no-untyped-call]
+    method.receive(client, down({0: [0.8, 0.2]}), at(1, TASK))
+    method.loss(client, batch(0)).backward()  # type: ignore[no-untyped-call]
     # p - y + γ · (p - teacher) = (-0.25 + 0.5 · -0.05, 0.25 + 0.5 · 0.05)
     assert client.net.header.bias.grad is not None
     torch.testing.assert_close(client.net.header.bias.grad, torch.tensor([-0.275, 0.275]))
@@ -187,9 +204,9 @@ def test_defaults() -> None:
 
 # -- one owner a class: Standalone -----------------------------------------------------------------------------
 def test_with_one_owner_a_class_it_is_standalone_to_the_last_bit() -> None:
-    def nets(method: Method) -> list[Tensors]:
+    def nets(method: AnyMethod) -> list[Tensors]:
         clients = [make_client(k, train=(k, k, k), method=method) for k in range(3)]
-        list(run_rounds(method, LiveFederation(clients), TINY_TASK, Rounds(total=3), seed=0))
+        list(run_rounds(method, LiveFederation(clients), server_at(-1), Rounds(total=3)))
         return [module_state(client.net) for client in clients]
 
     for mine, alone in zip(nets(FD()), nets(Standalone()), strict=True):
@@ -216,7 +233,7 @@ def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> N
         make_client(k, train=tuple(range(num_seen)), task=task, net=tiny_net(task), method=method) for k in range(2)
     ]
     joined = [client.hello(evaluate_start=False) for client in clients]
-    uploads = [Upload(i, client.run_round({}, t=0).payload) for i, client in zip(joined, clients, strict=True)]
+    uploads = [Upload(i, upload_of(client, Up)) for i, client in zip(joined, clients, strict=True)]
     assert [num_params(upload.payload) for upload in uploads] == [numbers, numbers]
-    server = method.aggregate(method.server_init(task, seed=0), uploads, t=0)
-    assert [num_params(method.downlink(server, i, t=1)) for i in joined] == [numbers, numbers]
+    server = method.aggregate(method.server_init(server_at(-1, task)), uploads, server_at(0, task))
+    assert [num_params(method.downlink(server, i, server_at(1, task))) for i in joined] == [numbers, numbers]

@@ -4,43 +4,47 @@ import pytest
 import torch
 from torch import nn
 
-from fedssa.config import parse_settings
-from fedssa.core.client import Client, ClientInfo, module_state
+from fedssa.core.client import Client, ClientInfo
+from fedssa.core.message import num_params, owned
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors, num_params
+from fedssa.core.optim import SGD
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import module_state
+from fedssa.core.training import LocalTraining
 from fedssa.errors import SettingsError
 from fedssa.methods import FedAvg
+from fedssa.methods.parts.model import Received, Weights
 from fedssa.models import MODELS, build
-from fedssa.population import task_of
-from tests.conftest import bare_net, copies, info, make_client, same_bits
+from fedssa.settings.recipe import parse_settings
+from fedssa.settings.task import task_of
+from tests.conftest import at, bare_net, copies, info, make_client, same_bits, server_at
 from tests.tiny import tiny
 
-TASK = Task(num_classes=2, input_shape=(2,), width=2)
+TASK = Task(num_classes=2, input_shape=(2,), width=2, num_rounds=4)
 ZEROS = [[0.0, 0.0], [0.0, 0.0]]
 
 
 def client_with(bias: list[float], *, train: list[int], test: list[int], lr: float = 1.0) -> Client:
     """All inputs are 0: it predicts the class with the larger bias."""
     parts = [Samples(torch.zeros(len(labels), 2), torch.tensor(labels)) for labels in (train, test, test)]
-    local = LocalTraining(batch_size=4, lr=lr, momentum=0.0)
+    local = LocalTraining(batch_size=4, lr=lr, optimiser=SGD(momentum=0.0))
     return make_client(net=bare_net(ZEROS, bias), data=LocalData(*parts), task=TASK, method=FedAvg(), local=local)
 
 
-def model(bias: list[float]) -> Tensors:
-    return {"header.weight": torch.zeros(2, 2), "header.bias": torch.tensor(bias)}
+def model(bias: list[float]) -> Weights:
+    return Weights({"header.weight": torch.zeros(2, 2), "header.bias": torch.tensor(bias)})
 
 
 # -- exchange --------------------------------------------------------------------------------------------------
 def test_mean_by_samples() -> None:
     uploads = [
-        Upload(ClientInfo(0, (0,), num_train=30), {"w": torch.tensor([[2.0, 4.0]]), "n": torch.tensor(3)}),
-        Upload(ClientInfo(1, (1,), num_train=10), {"w": torch.tensor([[6.0, -8.0]]), "n": torch.tensor(9)}),
+        Upload(ClientInfo(0, (0,), num_train=30), Weights({"w": torch.tensor([[2.0, 4.0]]), "n": torch.tensor(3)})),
+        Upload(ClientInfo(1, (1,), num_train=10), Weights({"w": torch.tensor([[6.0, -8.0]]), "n": torch.tensor(9)})),
     ]
-    after = FedAvg().aggregate({}, uploads, t=0)
+    after = FedAvg().aggregate(Weights({}), uploads, server_at(0, TASK)).weights
     assert after["w"].tolist() == [[3, 1]]  # (30 · 2 + 10 · 6) / 40, (30 · 4 - 10 · 8) / 40
     assert after["n"].item() == 9  # a counter
 
@@ -48,12 +52,12 @@ def test_mean_by_samples() -> None:
 def test_the_whole_model_goes_up_and_comes_down() -> None:
     method = FedAvg()
     client = client_with([1.0, 2.0], train=[0], test=[0])
-    sent = method.uplink(client, {}, t=0)
-    assert same_bits(sent, module_state(client.net))
-    server = method.aggregate({}, [Upload(info(0, 0), copies(sent))], t=0)
-    down = method.downlink(server, info(1, 1), t=1)
+    sent = method.uplink(client, at(0, TASK))
+    assert same_bits(sent.weights, module_state(client.net))
+    server = method.aggregate(Weights({}), [Upload(info(0, 0), owned(sent))], server_at(0, TASK))
+    down = method.downlink(server, info(1, 1), server_at(1, TASK))
     other = client_with([5.0, 6.0], train=[1], test=[1])
-    method.receive(other, copies(down), t=1)
+    method.receive(other, owned(down), at(1, TASK))
     assert same_bits(module_state(other.net), module_state(client.net))
     assert num_params(down) == num_params(sent) == 6  # 2 · 2 weights, 2 biases
 
@@ -62,17 +66,17 @@ def test_all_begin_with_the_servers_model_whatever_models_shared_says() -> None:
     settings = parse_settings(tiny(method={"name": "fedavg"}, models={"archs": ["mlp-2"], "shared": "mlp-3"}))
     task = task_of(settings, num_classes=10, input_shape=(6,))
     method = FedAvg()
-    down = method.downlink(method.server_init(task, seed=3), info(0, 0), t=0)
+    down = method.downlink(method.server_init(server_at(-1, task, seed=3)), info(0, 0), server_at(0, task, seed=3))
     nets = []
     for k in (0, 1):
         with seeded(3, "start", client=k):
             net = build("mlp-2", MODELS["mlp-2"], task)
         client = make_client(k, net=net, task=task, method=method)
-        assert not same_bits(module_state(client.net), down)
-        method.receive(client, copies(down), t=0)
+        assert not same_bits(module_state(client.net), down.weights)
+        method.receive(client, owned(down), at(0, task, seed=3))
         nets.append(module_state(client.net))
-    assert same_bits(nets[0], down)
-    assert same_bits(nets[1], down)
+    assert same_bits(nets[0], down.weights)
+    assert same_bits(nets[1], down.weights)
 
 
 # -- two accuracies --------------------------------------------------------------------------------------------
@@ -109,9 +113,9 @@ def test_received_uses_the_running_statistics_that_came() -> None:
     client = make_client(net=net, data=data, task=TASK, method=method, local=LocalTraining(batch_size=2, lr=1e-9))
     down = copies(module_state(net))
     down["extractor.running_mean"] = torch.tensor([4.5, 0.0])  # 4 is below it (class 1), 5 above (class 0)
-    answer = client.run_round(down, t=0)
+    answer = client.run_round(Weights(down), t=0)
     assert answer.scores.test["received"] == 0.5
-    assert same_bits(client.memory, down)  # training moved none of it
+    assert same_bits(client[Received].weights, down)  # training moved none of it
     assert not same_bits(module_state(client.net), down)
 
 

@@ -8,17 +8,20 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedssa.core.client import Client, ClientInfo
+from fedssa.core.client import AnyMethod, Client, ClientInfo
+from fedssa.core.message import Nothing
 from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, digest
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import digest
+from fedssa.core.training import Batch, LocalTraining
 from fedssa.methods import FedClassAvg
 from fedssa.methods.fedclassavg import supcon
-from tests.conftest import bare_net, info, make_client, numbers_up_and_down, rows_of, set_rows
+from fedssa.methods.parts.header import GlobalHeader, Header
+from tests.conftest import at, bare_net, info, make_client, numbers_up_and_down, rows_of, server_at, set_rows, shown
 
-TASK = Task(num_classes=2, input_shape=(2,), width=2)
+TASK = Task(num_classes=2, input_shape=(2,), width=2, num_rounds=4)
 EYE = [[1.0, 0.0], [0.0, 1.0]]
 LN3 = math.log(3.0)
 
@@ -30,6 +33,11 @@ def client_with(
     samples = Samples(torch.zeros(2, 2), torch.tensor([0, 1]))
     data = LocalData(samples, samples, samples)
     return make_client(task=TASK, net=bare_net(weight or EYE, bias), method=method, data=data)
+
+
+def batch(views: Tensor, *y: int) -> Batch:
+    """Of [2 views, B samples, d]."""
+    return Batch(views, torch.tensor(y), torch.arange(len(y)))
 
 
 # -- SupCon ----------------------------------------------------------------------------------------------------
@@ -92,31 +100,31 @@ def test_cross_entropy_is_that_of_the_first_view() -> None:
     client = client_with(method)
     views = torch.tensor([[[LN3, 0.0]], [[0.0, 5.0]]])  # [2 views, 1 sample, d]
     # SupCon of one sample is 0; softmax of the first view (3/4, 1/4): -ln 0.75
-    assert method.loss(client, views, torch.tensor([0]))[0].item() == pytest.approx(0.2876821, abs=1e-6)
+    assert method.loss(client, batch(views, 0)).item() == pytest.approx(0.2876821, abs=1e-6)
     # exchanged: softmax(0, 5): ln(1 + e⁵) = 5.0067153
-    assert method.loss(client, views.flip(0), torch.tensor([0]))[0].item() == pytest.approx(5.0067153, abs=1e-5)
+    assert method.loss(client, batch(views.flip(0), 0)).item() == pytest.approx(5.0067153, abs=1e-5)
 
 
 def test_all_terms_together() -> None:
     method = FedClassAvg(rho=0.2, tau=1.0, tau_base=1.0)
     client = client_with(method)
-    method.receive(client, {"rows": torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]])}, t=1)
+    method.receive(client, Header(torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]])), at(1, TASK))
     set_rows(client, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     views = A2_B1.reshape(2, 2, 2)
     # SupCon 0.5514447 (above), CE of a header of zeros ln 2, weights 0 apart, biases (1 + 4) / 2, times 0.2 / 2
     expected = 0.5514447 + 0.6931472 + 0.1 * 2.5
-    assert method.loss(client, views, torch.tensor([0, 1]))[0].item() == pytest.approx(expected, abs=1e-6)
+    assert method.loss(client, batch(views, 0, 1)).item() == pytest.approx(expected, abs=1e-6)
 
 
 def one_sample(client: Client, method: FedClassAvg) -> float:
     """CE alone and the proximal term: input 0 in both views."""
-    return method.loss(client, torch.zeros(2, 1, 2), torch.tensor([0]))[0].item()
+    return method.loss(client, batch(torch.zeros(2, 1, 2), 0)).item()
 
 
 def test_the_proximal_term_sums_the_tensors_mean_squares() -> None:
     method = FedClassAvg(rho=0.1)
     client = client_with(method)
-    method.receive(client, {"rows": torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]])}, t=1)
+    method.receive(client, Header(torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 2.0]])), at(1, TASK))
     assert rows_of(client) == [[0, 0, 1], [0, 0, 2]]
     set_rows(client, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     # weights: (1 + 0 + 0 + 1) / 4 = 0.5; biases: (1 + 4) / 2 = 2.5; 0.05 · 3
@@ -126,7 +134,7 @@ def test_the_proximal_term_sums_the_tensors_mean_squares() -> None:
 def test_there_is_no_proximal_term_before_a_header_came() -> None:
     method = FedClassAvg(rho=100.0)
     client = client_with(method)
-    method.receive(client, {}, t=0)
+    method.receive(client, None, at(0, TASK))
     assert one_sample(client, method) == pytest.approx(math.log(2), abs=1e-6)
     assert rows_of(client) == [[1, 0, 0], [0, 1, 0]]
 
@@ -134,9 +142,9 @@ def test_there_is_no_proximal_term_before_a_header_came() -> None:
 def test_the_proximal_gradient() -> None:
     method = FedClassAvg(rho=0.4)
     client = client_with(method)
-    method.receive(client, {"rows": torch.zeros(2, 3)}, t=1)
+    method.receive(client, Header(torch.zeros(2, 3)), at(1, TASK))
     set_rows(client, [[1.0, 0.0, 0.0], [0.0, -3.0, 0.0]])
-    method.loss(client, torch.zeros(2, 1, 2), torch.tensor([0]))[0].backward()  # type: ignore[no-untyped-call]
+    method.loss(client, batch(torch.zeros(2, 1, 2), 0)).backward()  # type: ignore[no-untyped-call]
     # with inputs 0 no other term reaches the weights: 0.2 · 2 · (w - 0) / 4
     assert client.net.header.weight.grad is not None
     torch.testing.assert_close(client.net.header.weight.grad, torch.tensor([[0.1, 0.0], [0.0, -0.3]]))
@@ -147,21 +155,24 @@ def test_defaults() -> None:
 
 
 # -- two views -------------------------------------------------------------------------------------------------
-class Looks(Method):
+class Looks(Method[Nothing, Nothing, Nothing]):
     """Asks for two views, as FedClassAvg does, and keeps what it was given."""
 
     num_views: ClassVar[int] = FedClassAvg.num_views
 
     def __init__(self) -> None:
-        self.batches: list[tuple[Tensor, Tensor]] = []
+        self.batches: list[Batch] = []
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        self.batches.append((x, y))
-        return client.net(x[0]).sum(), {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        self.batches.append(batch)
+        logits: Tensor = client.net(batch.x[0])
+        return logits.sum()
 
 
-def image_client(method: Method, augmentations: tuple[str, ...], *, augment: bool = False, epochs: int = 1) -> Client:
+def image_client(
+    method: AnyMethod, augmentations: tuple[str, ...], *, augment: bool = False, epochs: int = 1
+) -> Client:
     """Images of one value each, its label above 0.5: what is not 0 tells the sample."""
     task = Task(num_classes=3, input_shape=(1, 12, 12), width=2)
     with torch.random.fork_rng(devices=[]):
@@ -179,9 +190,9 @@ def image_client(method: Method, augmentations: tuple[str, ...], *, augment: boo
 @pytest.mark.parametrize("augment", [False, True])
 def test_two_views_differ_and_show_the_same_samples(augment: bool) -> None:
     method = Looks()
-    image_client(method, ("crop", "erase"), augment=augment).run_round({}, t=0)
-    assert [tuple(x.shape) for x, _ in method.batches] == [(2, 2, 1, 12, 12), (2, 2, 1, 12, 12), (2, 1, 1, 12, 12)]
-    for x, y in method.batches:
+    image_client(method, ("crop", "erase"), augment=augment).run_round(None, t=0)
+    assert [tuple(b.x.shape) for b in method.batches] == [(2, 2, 1, 12, 12), (2, 2, 1, 12, 12), (2, 1, 1, 12, 12)]
+    for x, y in ((b.x, b.y) for b in method.batches):
         assert len(y) == x.shape[1]
         assert not torch.equal(x[0], x[1])
         for view in x:
@@ -190,44 +201,44 @@ def test_two_views_differ_and_show_the_same_samples(augment: bool) -> None:
 
 def test_views_are_drawn_anew_in_every_step() -> None:
     method = Looks()
-    image_client(method, ("crop",), epochs=2).run_round({}, t=0)
-    masks = {tuple((x != 0).flatten().tolist()) for x, _ in method.batches if x.shape[1] == 2}
+    image_client(method, ("crop",), epochs=2).run_round(None, t=0)
+    masks = {tuple((b.x != 0).flatten().tolist()) for b in method.batches if b.x.shape[1] == 2}
     assert len(masks) == 4  # two full batches an epoch
 
 
 def test_data_without_augmentation_give_two_equal_views() -> None:
     method = Looks()
-    image_client(method, ()).run_round({}, t=0)
-    assert all(torch.equal(x[0], x[1]) for x, _ in method.batches)
+    image_client(method, ()).run_round(None, t=0)
+    assert all(torch.equal(b.x[0], b.x[1]) for b in method.batches)
 
 
 def test_views_are_augmented_whatever_the_run_says() -> None:
     digests = []
     for augmentations, augment in [(("crop",), False), (("crop",), True), ((), False)]:
         client = image_client(FedClassAvg(), augmentations, augment=augment)
-        client.run_round({}, t=0)
+        client.run_round(None, t=0)
         digests.append(digest(client.state()))
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]
 
 
 def test_as_many_epochs_as_asked_for() -> None:
-    assert image_client(FedClassAvg(), ("crop",), epochs=3).run_round({}, t=0).steps == 9  # 3 batches each
+    assert image_client(FedClassAvg(), ("crop",), epochs=3).run_round(None, t=0).steps == 9  # 3 batches each
 
 
 # -- exchange --------------------------------------------------------------------------------------------------
 def test_mean_by_samples() -> None:
     uploads = [
-        Upload(ClientInfo(0, (0,), num_train=30), {"rows": torch.tensor([[2.0, 4.0]])}),
-        Upload(ClientInfo(1, (1,), num_train=10), {"rows": torch.tensor([[6.0, -8.0]])}),
+        Upload(ClientInfo(0, (0,), num_train=30), Header(torch.tensor([[2.0, 4.0]]))),
+        Upload(ClientInfo(1, (1,), num_train=10), Header(torch.tensor([[6.0, -8.0]]))),
     ]
     # (30 · 2 + 10 · 6) / 40, (30 · 4 - 10 · 8) / 40
-    assert FedClassAvg().aggregate({}, uploads, t=0)["rows"].tolist() == [[3, 1]]
+    assert shown(FedClassAvg().aggregate(GlobalHeader(), uploads, server_at(0, TASK))) == {"rows": [[3, 1]]}
 
 
 def test_nothing_comes_before_anybody_uploaded() -> None:
     method = FedClassAvg()
-    assert method.downlink(method.server_init(TASK, seed=0), info(0, 0), t=0) == {}
+    assert method.downlink(method.server_init(server_at(-1, TASK)), info(0, 0), server_at(0, TASK)) is None
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,18 @@ from torch import nn
 
 from fedssa.core.client import Client
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.training import Batch, LocalTraining
 from fedssa.methods import FedProto
-from tests.conftest import bare_net, info, make_client, numbers_up_and_down
+from fedssa.methods.fedproto import Down, GlobalPrototypes, Up
+from fedssa.methods.parts.prototypes import Prototypes
+from tests.conftest import at, bare_net, info, make_client, numbers_up_and_down, server_at, shown, upload_of
 
-TASK = Task(num_classes=3, input_shape=(2,), width=2)
+TASK = Task(num_classes=3, input_shape=(2,), width=2, num_rounds=4)
 X, Y = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([0, 1])
+BATCH = Batch(X, Y, torch.arange(2))
 
 
 def client_with(
@@ -29,13 +32,13 @@ def client_with(
     return make_client(task=TASK, net=net, method=method, data=data, local=local)
 
 
-def message(prototypes: dict[int, list[float]]) -> Tensors:
+def message(prototypes: dict[int, list[float]]) -> Down:
     """As they come down."""
-    return {"classes": torch.tensor(list(prototypes)), "prototypes": torch.tensor(list(prototypes.values()))}
+    return Down(torch.tensor(list(prototypes)), torch.tensor(list(prototypes.values())))
 
 
-def payload(prototypes: dict[int, list[float]], counts: list[int]) -> Tensors:
-    return message(prototypes) | {"counts": torch.tensor(counts)}
+def payload(prototypes: dict[int, list[float]], counts: list[int]) -> Up:
+    return Up(torch.tensor(list(prototypes)), torch.tensor(list(prototypes.values())), torch.tensor(counts))
 
 
 # -- loss ------------------------------------------------------------------------------------------------------
@@ -43,18 +46,17 @@ def payload(prototypes: dict[int, list[float]], counts: list[int]) -> Tensors:
 def test_loss_of_two_samples_of_which_one_has_a_prototype(lam: float) -> None:
     method = FedProto(lam=lam)
     client = client_with(method)
-    method.receive(client, message({0: [0.0, 0.0]}), t=1)
-    loss, stats = method.loss(client, X, Y)
+    method.receive(client, message({0: [0.0, 0.0]}), at(1, TASK))
+    loss = method.loss(client, BATCH)
     # a header of zeros: CE = ln 3; (1 + 4 + 0 + 0) / (2 samples · 2)
     assert loss.item() == pytest.approx(math.log(3) + lam * 1.25)
-    assert stats == {}
 
 
 def test_before_any_prototype_came_the_loss_is_cross_entropy() -> None:
     method = FedProto(lam=5.0)
     client = client_with(method)
-    method.receive(client, {}, t=0)
-    assert method.loss(client, X, Y)[0].item() == pytest.approx(math.log(3))
+    method.receive(client, None, at(0, TASK))
+    assert method.loss(client, BATCH).item() == pytest.approx(math.log(3))
 
 
 def test_the_term_moves_the_extractor_and_not_the_header() -> None:
@@ -67,9 +69,9 @@ def test_the_term_moves_the_extractor_and_not_the_header() -> None:
     for lam in (0.0, 3.0):
         method = FedProto(lam=lam)
         client = client_with(method, net)
-        method.receive(client, message({0: [0.0, 1.0]}), t=1)
+        method.receive(client, message({0: [0.0, 1.0]}), at(1, TASK))
         net.zero_grad()
-        method.loss(client, X, Y)[0].backward()  # type: ignore[no-untyped-call]
+        method.loss(client, BATCH).backward()  # type: ignore[no-untyped-call]
         assert extractor.bias.grad is not None
         assert net.header.bias.grad is not None
         gradients.append((extractor.bias.grad.clone(), net.header.bias.grad.clone()))
@@ -86,12 +88,8 @@ def test_defaults() -> None:
 # -- up --------------------------------------------------------------------------------------------------------
 def test_up_go_means_and_counts_of_seen_classes() -> None:
     method = FedProto()
-    sent = method.uplink(client_with(method), {}, t=0)
-    assert {name: tensor.tolist() for name, tensor in sent.items()} == {
-        "classes": [0, 1],
-        "prototypes": [[1, 2], [3, 4]],
-        "counts": [1, 1],
-    }
+    sent = method.uplink(client_with(method), at(0, TASK))
+    assert shown(sent) == {"classes": [0, 1], "prototypes": [[1, 2], [3, 4]], "counts": [1, 1]}
 
 
 def test_prototypes_are_of_the_final_model_in_eval_mode() -> None:
@@ -100,46 +98,47 @@ def test_prototypes_are_of_the_final_model_in_eval_mode() -> None:
     method = FedProto()
     client = client_with(method, net, LocalTraining(batch_size=1, epochs=2, lr=0.1))
     before = linear.weight.detach().clone()
-    sent = client.run_round({}, t=0).payload
+    sent = upload_of(client, Up)
     assert not torch.equal(linear.weight, before)
     # one sample a class: f(x) = W·x + b with the weights the client is left with, no dropout
-    torch.testing.assert_close(sent["prototypes"], linear(X).detach())
-    assert client.memory["own_prototypes"][:2].tolist() == sent["prototypes"].tolist()
+    torch.testing.assert_close(sent.prototypes, linear(X).detach())
+    assert client[Prototypes].own[:2].tolist() == sent.prototypes.tolist()
 
 
 # -- server ----------------------------------------------------------------------------------------------------
-def aggregated(method: FedProto) -> Tensors:
-    server = {"prototypes": torch.tensor([[9.0, 9.0], [8.0, 8.0], [7.0, 7.0]]), "known": torch.tensor([0, 0, 1]) > 0}
+def aggregated(method: FedProto) -> GlobalPrototypes:
+    server = GlobalPrototypes(torch.tensor([[9.0, 9.0], [8.0, 8.0], [7.0, 7.0]]), torch.tensor([0, 0, 1]) > 0)
     uploads = [
         Upload(info(0, 0, 1), payload({0: [2.0, 4.0], 1: [1.0, 1.0]}, [3, 5])),
         Upload(info(1, 0), payload({0: [6.0, 0.0]}, [1])),
     ]
-    return method.aggregate(server, uploads, t=1)
+    return method.aggregate(server, uploads, server_at(1, TASK))
 
 
 def test_mean_by_count() -> None:
     # class 0: (3 · 2 + 1 · 6) / 4, (3 · 4 + 1 · 0) / 4; class 1: one owner; class 2: nobody, it keeps its prototype
-    assert aggregated(FedProto())["prototypes"].tolist() == [[3, 3], [1, 1], [7, 7]]
+    assert aggregated(FedProto()).prototypes.tolist() == [[3, 3], [1, 1], [7, 7]]
 
 
 def test_uniform_mean() -> None:
     # class 0: (2 + 6) / 2, (4 + 0) / 2
-    assert aggregated(FedProto(weights="uniform"))["prototypes"].tolist() == [[4, 2], [1, 1], [7, 7]]
+    assert aggregated(FedProto(weights="uniform")).prototypes.tolist() == [[4, 2], [1, 1], [7, 7]]
 
 
 def test_a_class_nobody_reported_stays_known_or_unknown() -> None:
-    assert aggregated(FedProto())["known"].tolist() == [True, True, True]
-    server = FedProto().server_init(TASK, seed=0)
-    assert not server["known"].any()
-    after = FedProto().aggregate(server, [Upload(info(0, 1), payload({1: [1.0, 1.0]}, [2]))], t=0)
-    assert after["known"].tolist() == [False, True, False]
+    assert aggregated(FedProto()).known.tolist() == [True, True, True]
+    server = FedProto().server_init(server_at(-1, TASK))
+    assert not server.known.any()
+    uploads = [Upload(info(0, 1), payload({1: [1.0, 1.0]}, [2]))]
+    after = FedProto().aggregate(server, uploads, server_at(0, TASK))
+    assert after.known.tolist() == [False, True, False]
 
 
 def test_down_go_known_prototypes_of_the_clients_classes() -> None:
-    server = {"prototypes": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "known": torch.tensor([1, 0, 1]) > 0}
-    down = FedProto().downlink(server, info(0, 0, 1), t=3)
-    assert {name: tensor.tolist() for name, tensor in down.items()} == {"classes": [0], "prototypes": [[1, 2]]}
-    assert FedProto().downlink(server, info(0, 1), t=3) == {}
+    server = GlobalPrototypes(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([1, 0, 1]) > 0)
+    down = FedProto().downlink(server, info(0, 0, 1), server_at(3, TASK))
+    assert shown(down) == {"classes": [0], "prototypes": [[1, 2]]}
+    assert FedProto().downlink(server, info(0, 1), server_at(3, TASK)) is None
 
 
 # -- inference -------------------------------------------------------------------------------------------------
@@ -147,7 +146,7 @@ def test_both_kinds_of_inference_are_reported() -> None:
     method = FedProto()
     x = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
     client = client_with(method, bare_net([[0.0, 0.0]] * 3, [0.0, 0.0, 9.0]), LocalTraining(batch_size=2, lr=1e-9), x)
-    scores = client.run_round({}, t=0).scores
+    scores = client.run_round(None, t=0).scores
     # the header says 2 whatever comes; each test sample is the prototype of its own class
     assert scores.test == {"head": 0.0, "prototype": 1.0}
     # 0 and 1 change places: what came goes before its own
@@ -158,8 +157,8 @@ def test_both_kinds_of_inference_are_reported() -> None:
 def test_no_prototype_of_a_class_it_has_not_seen_is_chosen() -> None:
     method = FedProto()
     client = client_with(method)
-    client.run_round({}, t=0)
-    method.receive(client, message({0: [50.0, 0.0], 2: [1.0, 2.0]}), t=1)
+    client.run_round(None, t=0)
+    method.receive(client, message({0: [50.0, 0.0], 2: [1.0, 2.0]}), at(1, TASK))
     predicted = method.predict(client, X)["prototype"]
     assert predicted[:, 2].tolist() == [-math.inf, -math.inf]
     assert predicted.argmax(dim=1).tolist() == [1, 1]

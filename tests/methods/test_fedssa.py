@@ -6,10 +6,20 @@ import pytest
 
 from fedssa.core.client import Client
 from fedssa.core.method import Upload
-from fedssa.core.payload import digest
 from fedssa.core.task import Task
+from fedssa.core.tensors import digest
 from fedssa.methods import FedSSA
-from tests.conftest import info, make_client, numbers_up_and_down, rows_message, rows_of, set_rows
+from tests.conftest import (
+    at,
+    info,
+    make_client,
+    numbers_up_and_down,
+    rows_message,
+    rows_of,
+    server_at,
+    set_rows,
+    shown,
+)
 
 TASK = Task(num_classes=3, input_shape=(4,), width=1)
 MINE = [[2.0, 4.0], [6.0, 8.0], [10.0, 12.0]]
@@ -24,7 +34,7 @@ def client_with(rows: list[list[float]], method: FedSSA, *, train: tuple[int, ..
 def received(method: FedSSA, theirs: dict[int, list[float]], t: int) -> list[list[float]]:
     """The rows of a client with MINE, which has seen 0 and 1, after receiving `theirs`."""
     client = client_with(MINE, method)
-    method.receive(client, rows_message(theirs), t)
+    method.receive(client, rows_message(theirs), at(t, TASK))
     return rows_of(client)
 
 
@@ -111,7 +121,7 @@ def test_a_row_that_did_not_come_stays() -> None:
 
 def test_nothing_received_changes_nothing() -> None:
     client = client_with(MINE, FedSSA())
-    FedSSA().receive(client, {}, t=0)
+    FedSSA().receive(client, None, at(0, TASK))
     assert rows_of(client) == MINE
 
 
@@ -127,14 +137,13 @@ def test_scope_all_fuses_rows_of_unseen_classes() -> None:
 def test_only_the_header_changes() -> None:
     client = client_with(MINE, FedSSA())
     before = digest({name: x for name, x in client.state().items() if "header" not in name})
-    FedSSA().receive(client, rows_message(THEIRS), t=0)
+    FedSSA().receive(client, rows_message(THEIRS), at(0, TASK))
     assert digest({name: x for name, x in client.state().items() if "header" not in name}) == before
 
 
 # -- what goes up ----------------------------------------------------------------------------------------------
 def uploaded(method: FedSSA) -> dict[str, object]:
-    payload = method.uplink(client_with(MINE, method), {}, t=0)
-    return {name: tensor.tolist() for name, tensor in payload.items()}
+    return shown(method.uplink(client_with(MINE, method), at(0, TASK)))
 
 
 def test_rows_of_seen_classes_go_up() -> None:
@@ -174,11 +183,15 @@ def test_numbers_up_and_down(upload_form: str, num_classes: int, num_seen: int, 
     assert numbers_up_and_down(method, num_classes, num_seen) == (numbers, numbers)
 
 
-# -- warnings --------------------------------------------------------------------------------------------------
+# -- advice ----------------------------------------------------------------------------------------------------
+def advice(method: FedSSA, num_rounds: int) -> list[str]:
+    return method.advice(at(-1, Task(num_classes=3, input_shape=(4,), width=1, num_rounds=num_rounds)))
+
+
 def test_a_header_that_will_grow_is_warned_of() -> None:
     # ∏ (1 + 0.5 · cos(t · 9°)), t = 0 … 10: 1.5 · 1.49384 · 1.47553 · 1.44550 · 1.40451 · 1.35355 · 1.29389 ·
     # 1.22700 · 1.15451 · 1.07822 · 1 = 17.96
-    (warning,) = FedSSA(mu0=0.5, t_stable=10).warnings(num_rounds=100)
+    (warning,) = advice(FedSSA(mu0=0.5, t_stable=10), num_rounds=100)
     assert "by about 18" in warning
     assert "t_stable = 10" in warning
     assert "\n" not in warning
@@ -186,13 +199,13 @@ def test_a_header_that_will_grow_is_warned_of() -> None:
 
 def test_the_warning_looks_no_further_than_the_run() -> None:
     method = FedSSA(mu0=0.5, t_stable=10)
-    assert method.warnings(num_rounds=6) == []  # up to t = 5: 9.09
-    assert len(method.warnings(num_rounds=7)) == 1  # up to t = 6: 11.76
+    assert advice(method, num_rounds=6) == []  # up to t = 5: 9.09
+    assert len(advice(method, num_rounds=7)) == 1  # up to t = 6: 11.76
 
 
 def test_twenty_stable_rounds_multiply_by_hundreds() -> None:
     # ln ∏ = Σ ln(1 + 0.5 · cos(t · 4.5°)), t = 0 … 20, is 5.585: 266
-    assert "by about 266" in FedSSA(mu0=0.5, t_stable=20).warnings(num_rounds=100)[0]
+    assert "by about 266" in advice(FedSSA(mu0=0.5, t_stable=20), num_rounds=100)[0]
 
 
 @pytest.mark.parametrize(
@@ -205,16 +218,17 @@ def test_twenty_stable_rounds_multiply_by_hundreds() -> None:
     ],
 )
 def test_no_warning_where_nothing_grows(method: FedSSA) -> None:
-    assert method.warnings(num_rounds=500) == []
+    assert advice(method, num_rounds=500) == []
 
 
 def test_the_growth_the_warning_tells_is_that_of_a_row() -> None:
     """A client that is alone and does not train: its row is fused with its own upload, round after round."""
     method = FedSSA(mu0=0.5, t_stable=2)
     client = client_with([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]], method, train=(0,))
-    server = method.server_init(TASK, seed=0)
+    server = method.server_init(server_at(-1, TASK))
     for t in range(5):
-        method.receive(client, method.downlink(server, info(0, 0), t), t)
-        server = method.aggregate(server, [Upload(info(0, 0), method.uplink(client, {}, t))], t)
+        method.receive(client, method.downlink(server, info(0, 0), server_at(t, TASK)), at(t, TASK))
+        upload = Upload(info(0, 0), method.uplink(client, at(t, TASK)))
+        server = method.aggregate(server, [upload], server_at(t, TASK))
     # nothing is known in round 0; 1 + 0.3535534 in round 1; then replaced by itself
     assert rows_of(client)[0] == pytest.approx([1 + 0.5 * math.cos(math.pi / 4)] * 2)

@@ -1,16 +1,20 @@
 """Whole runs of FedSSA: forms that must agree to the last bit, presets, absent clients."""
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
 import torch
 
-from fedssa.core.method import Method, Upload
-from fedssa.core.payload import digest
+from fedssa.core.client import AnyMethod
+from fedssa.core.message import owned
+from fedssa.core.method import Upload
 from fedssa.core.rounds import Rounds, run_rounds
 from fedssa.core.task import Task
+from fedssa.core.tensors import digest
 from fedssa.methods import PRESETS, FedSSA, Standalone
-from tests.conftest import TASK, LiveFederation, copies, make_client, rows_of, set_rows
+from fedssa.methods.fedssa import ClassRows
+from tests.conftest import TASK, LiveFederation, at, make_client, rows_of, server_at, set_rows, upload_of
 
 OVERLAPPING = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]
 PARTICIPANTS: list[Literal["round", "memory"]] = ["round", "memory"]
@@ -18,12 +22,20 @@ DISJOINT = [(0, 0, 0), (1, 1), (2, 2, 2, 2)]
 
 
 def run(
-    method: Method, train: list[tuple[int, ...]], *, total: int = 4, fraction: float = 1.0
+    method: AnyMethod, train: list[tuple[int, ...]], *, total: int = 4, fraction: float = 1.0
 ) -> tuple[LiveFederation, list[list[str]]]:
     """The clients after the run, and the digests of their states round by round."""
-    federation = LiveFederation([make_client(k, train=labels, method=method) for k, labels in enumerate(train)])
-    played = run_rounds(method, federation, TASK, Rounds(total=total, fraction=fraction), seed=0)
+    task = replace(TASK, num_rounds=total)
+    federation = LiveFederation(
+        [make_client(k, train=labels, task=task, method=method) for k, labels in enumerate(train)]
+    )
+    played = run_rounds(method, federation, server_at(-1, task), Rounds(total=total, fraction=fraction))
     return federation, [[client.state_digest for client in each.record.clients] for each in played]
+
+
+def preset(name: str) -> AnyMethod:
+    cls, fixed = PRESETS[name]
+    return cls(**fixed.settings)
 
 
 def test_fedssa_is_not_standalone_when_classes_are_shared() -> None:
@@ -33,7 +45,7 @@ def test_fedssa_is_not_standalone_when_classes_are_shared() -> None:
 
 def test_with_one_owner_for_each_class_replace_is_standalone_to_the_last_bit() -> None:
     assert run(FedSSA(fusion="replace"), DISJOINT)[1] == run(Standalone(), DISJOINT)[1]
-    assert run(PRESETS["m2-b"][0](**PRESETS["m2-b"][1]), DISJOINT)[1] == run(Standalone(), DISJOINT)[1]
+    assert run(preset("m2-b"), DISJOINT)[1] == run(Standalone(), DISJOINT)[1]
 
 
 def test_with_one_owner_for_each_class_sum_is_not_standalone() -> None:
@@ -69,16 +81,17 @@ def test_an_absent_client_and_its_classes_do_not_change() -> None:
     method = FedSSA()
     clients = [make_client(k, train=labels, method=method) for k, labels in enumerate(DISJOINT)]
     infos = [client.hello(evaluate_start=False) for client in clients]
-    server = method.server_init(TASK, seed=0)
-    uploads = [Upload(infos[c.id], c.run_round({}, 0).payload) for c in clients]
-    server = method.aggregate(server, uploads, 0)
-    before, row = digest(clients[2].state()), server["rows"][2].clone()
+    server = method.server_init(server_at(-1))
+    uploads = [Upload(infos[c.id], upload_of(c, ClassRows)) for c in clients]
+    server = method.aggregate(server, uploads, server_at(0))
+    before, row = digest(clients[2].state()), server.rows[2].clone()
+    downs = [method.downlink(server, infos[c.id], server_at(1)) for c in clients[:2]]
     uploads = [
-        Upload(infos[c.id], c.run_round(method.downlink(server, infos[c.id], 1), 1).payload) for c in clients[:2]
+        Upload(infos[c.id], upload_of(c, ClassRows, down, t=1)) for c, down in zip(clients[:2], downs, strict=True)
     ]
-    server = method.aggregate(server, uploads, 1)
+    server = method.aggregate(server, uploads, server_at(1))
     assert digest(clients[2].state()) == before
-    assert torch.equal(server["rows"][2], row)
+    assert torch.equal(server.rows[2], row)
 
 
 def test_unseen_rows_are_trained_but_not_fused() -> None:
@@ -99,15 +112,14 @@ LABELS = [(0, 1), (1,)]
 
 def exchanged(name: str, t: int) -> list[list[list[float]]]:
     """Both headers after uploading in round t - 1 and receiving in round t."""
-    cls, fixed = PRESETS[name]
-    method = cls(**fixed)
+    method = preset(name)
     clients = [make_client(k, train=labels, task=ONE, method=method) for k, labels in enumerate(LABELS)]
     for client, rows in zip(clients, HEADERS, strict=True):
         set_rows(client, rows)
-    uploads = [Upload(c.hello(evaluate_start=False), method.uplink(c, {}, t - 1)) for c in clients]
-    server = method.aggregate(method.server_init(ONE, seed=0), uploads, t - 1)
+    uploads = [Upload(c.hello(evaluate_start=False), method.uplink(c, at(t - 1, ONE))) for c in clients]
+    server = method.aggregate(method.server_init(server_at(-1, ONE)), uploads, server_at(t - 1, ONE))
     for client, upload in zip(clients, uploads, strict=True):
-        method.receive(client, copies(method.downlink(server, upload.info, t)), t)
+        method.receive(client, owned(method.downlink(server, upload.info, server_at(t, ONE))), at(t, ONE))
     return [rows_of(client) for client in clients]
 
 
@@ -142,12 +154,11 @@ def test_m2_b_shares_seen_rows_and_replaces_seen_rows() -> None:
 
 
 def test_standalone_scaled_multiplies_the_weights_and_not_the_bias() -> None:
-    cls, fixed = PRESETS["standalone-scaled"]
-    scaled, plain = make_client(method=cls(**fixed)), make_client(method=Standalone())
+    scaled, plain = make_client(method=preset("standalone-scaled")), make_client(method=Standalone())
     assert torch.equal(scaled.net.header.weight, 3 * plain.net.header.weight)
     assert torch.equal(scaled.net.header.bias, plain.net.header.bias)
     assert torch.equal(scaled.net.extractor.get_parameter("0.weight"), plain.net.extractor.get_parameter("0.weight"))
-    assert scaled.run_round({}, t=0).payload == {}
+    assert scaled.run_round(None, t=0).payload is None
 
 
 def test_the_names_of_the_presets() -> None:

@@ -7,15 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.client import Client, module_state
+from fedssa.core.client import Client
+from fedssa.core.message import num_params, owned
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors, num_params
+from fedssa.core.optim import SGD
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, Samples
+from fedssa.core.tensors import Tensors, module_state
+from fedssa.core.training import Batch, LocalTraining
 from fedssa.methods import FML
+from fedssa.methods.parts.model import SharedModel, Weights
 from fedssa.models import MODELS, build
-from tests.conftest import bare_net, copies, info, make_client, same_bits
+from tests.conftest import at, bare_net, copies, info, make_client, same_bits, server_at, upload_of
 
 LN3 = math.log(3.0)
 ZEROS = [[0.0, 0.0], [0.0, 0.0]]
@@ -31,12 +35,17 @@ def client_with(
     samples = Samples(torch.zeros(1, 2), torch.tensor([label]))
     data = LocalData(samples, samples, samples)
     net = bare_net(ZEROS, private)
-    local = local or LocalTraining(batch_size=1, lr=1.0, momentum=0.0)
+    local = local or LocalTraining(batch_size=1, lr=1.0, optimiser=SGD(momentum=0.0))
     return make_client(net=net, data=data, task=task_with(shared), method=method, local=local)
 
 
 def loss_of(client: Client, method: FML, *labels: int) -> Tensor:
-    return method.loss(client, torch.zeros(len(labels), 2), torch.tensor(labels))[0]
+    return method.loss(client, Batch(torch.zeros(len(labels), 2), torch.tensor(labels), torch.arange(len(labels))))
+
+
+def sent_first(method: FML, task: Task) -> Weights:
+    """What everybody is sent in round 0."""
+    return method.downlink(method.server_init(server_at(-1, task)), info(0, 0), server_at(0, task))
 
 
 # -- loss ------------------------------------------------------------------------------------------------------
@@ -70,8 +79,7 @@ def test_loss_is_a_mean_over_the_batch() -> None:
 def test_each_model_gets_a_gradient_from_its_own_loss_only() -> None:
     method = FML(alpha=0.75, beta=0.5)
     client = client_with(method, private=[LN3, 0.0], shared=[0.0, 0.0])
-    shared = client.aux["shared"]
-    assert isinstance(shared, SplitModel)
+    shared = client[SharedModel].model
     loss_of(client, method, 0).backward()  # type: ignore[no-untyped-call]
     assert client.net.header.bias.grad is not None
     assert shared.header.bias.grad is not None
@@ -84,7 +92,7 @@ def test_each_model_gets_a_gradient_from_its_own_loss_only() -> None:
 def test_both_models_are_trained() -> None:
     method = FML(alpha=0.75, beta=0.5)
     client = client_with(method, private=[LN3, 0.0], shared=[0.0, 0.0])
-    sent = client.run_round(method.downlink(method.server_init(client.task, 0), info(0, 0), 0), t=0).payload
+    sent = upload_of(client, Weights, sent_first(method, client.task)).weights
     # one step of lr 1 against the gradients above
     torch.testing.assert_close(client.net.header.bias.detach(), torch.tensor([LN3 + 0.125, -0.125]))
     torch.testing.assert_close(sent["header.bias"], torch.tensor([0.375, -0.375]))
@@ -97,8 +105,8 @@ def test_defaults() -> None:
 # -- exchange --------------------------------------------------------------------------------------------------
 def test_the_shared_model_comes_down_from_round_0() -> None:
     method, task = FML(), task_with([1.0, 2.0])
-    server = method.server_init(task, seed=0)
-    down = method.downlink(server, info(3, 0), t=0)
+    server = method.server_init(server_at(-1, task))
+    down = method.downlink(server, info(3, 0), server_at(0, task)).weights
     assert down["header.bias"].tolist() == [1, 2]
     assert set(down) == {"header.weight", "header.bias"}
 
@@ -107,8 +115,8 @@ def test_what_comes_down_replaces_the_copy_and_leaves_the_private_model() -> Non
     method = FML()
     client = client_with(method, private=[5.0, 6.0], shared=[0.0, 0.0])
     down = {"header.weight": torch.ones(2, 2), "header.bias": torch.tensor([7.0, 8.0])}
-    method.receive(client, down, t=1)
-    assert same_bits(module_state(client.aux["shared"]), down)
+    method.receive(client, Weights(down), at(1, client.task))
+    assert same_bits(module_state(client[SharedModel].model), down)
     assert client.net.header.bias.tolist() == [5, 6]
     assert client.net.header.weight.tolist() == ZEROS
 
@@ -118,16 +126,18 @@ def test_server_and_clients_start_from_the_same_shared_model() -> None:
         return SplitModel(nn.Linear(2, 2), nn.Linear(2, 2), channels_last=False)
 
     method, task = FML(), Task(num_classes=2, input_shape=(2,), width=2, build_shared=random_net)
-    server = method.server_init(task, seed=5)
+    server = method.server_init(server_at(-1, task, seed=5)).weights
     clients = [make_client(k, task=task, method=method, seed=5, train=(0, 1)) for k in (0, 1)]
     for client in clients:
-        assert same_bits(module_state(client.aux["shared"]), server)
+        assert same_bits(module_state(client[SharedModel].model), server)
 
 
 def test_a_uniform_mean_whatever_the_samples() -> None:
-    uploads = [Upload(info(k, 0), {"w": torch.tensor([x])}) for k, x in enumerate([1.0, 2.0, 6.0])]
+    uploads = [Upload(info(k, 0), Weights({"w": torch.tensor([x])})) for k, x in enumerate([1.0, 2.0, 6.0])]
     uploads[0] = Upload(type(uploads[0].info)(0, (0,), num_train=1000), uploads[0].payload)
-    assert FML().aggregate({}, uploads, t=0)["w"].tolist() == pytest.approx([3.0])  # (1 + 2 + 6) / 3
+    assert FML().aggregate(Weights({}), uploads, server_at(0)).weights["w"].tolist() == pytest.approx(
+        [3.0]
+    )  # (1 + 2 + 6) / 3
 
 
 def test_buffers_are_averaged_and_counters_are_not_summed() -> None:
@@ -138,7 +148,8 @@ def test_buffers_are_averaged_and_counters_are_not_summed() -> None:
         state["running_mean"], state["running_var"] = torch.tensor(mean), torch.tensor(var)
         state["num_batches_tracked"] = torch.tensor(count)
         uploads.append(state)
-    server = FML().aggregate({}, [Upload(info(k, 0), u) for k, u in enumerate(uploads)], t=0)
+    sent = [Upload(info(k, 0), Weights(upload)) for k, upload in enumerate(uploads)]
+    server = FML().aggregate(Weights({}), sent, server_at(0)).weights
     assert server["running_mean"].tolist() == [2, 1]  # (1 + 3) / 2, (2 + 0) / 2
     assert server["running_var"].tolist() == [3, 2]  # (1 + 5) / 2, (3 + 1) / 2
     assert server["num_batches_tracked"].item() == 10
@@ -150,19 +161,20 @@ def test_a_shared_model_with_batch_norm_goes_round() -> None:
     def normed() -> SplitModel:
         return SplitModel(nn.BatchNorm1d(2), nn.Linear(2, 2), channels_last=False)
 
-    method, task = FML(), Task(num_classes=2, input_shape=(2,), width=2, build_shared=normed)
+    method, task = FML(), Task(num_classes=2, input_shape=(2,), width=2, num_rounds=2, build_shared=normed)
     clients = [make_client(k, task=task, method=method, train=(0, 1, 0, 1)[: 2 * k + 2]) for k in (0, 1)]
-    server = method.server_init(task, seed=0)
+    server = method.server_init(server_at(-1, task))
     for t in range(2):
         uploads = []
         for client in clients:
             joined = client.hello(evaluate_start=False)
-            uploads.append(Upload(joined, client.run_round(copies(method.downlink(server, joined, t)), t).payload))
-        server = method.aggregate(server, uploads, t)
-        means = torch.stack([upload.payload["extractor.running_mean"] for upload in uploads])
-        torch.testing.assert_close(server["extractor.running_mean"], means.mean(dim=0))
+            down = owned(method.downlink(server, joined, server_at(t, task)))
+            uploads.append(Upload(joined, upload_of(client, Weights, down, t)))
+        server = method.aggregate(server, uploads, server_at(t, task))
+        means = torch.stack([upload.payload.weights["extractor.running_mean"] for upload in uploads])
+        torch.testing.assert_close(server.weights["extractor.running_mean"], means.mean(dim=0))
     # batches of 2: client 0 takes 1 step a round, client 1 takes 2; both start a round from the server's counter
-    assert server["extractor.num_batches_tracked"].item() == 4
+    assert server.weights["extractor.num_batches_tracked"].item() == 4
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------
@@ -172,8 +184,7 @@ def test_the_private_model_is_the_one_evaluated(private: list[float], accuracy: 
     # the shared model always says the other class; a step this small changes nobody's mind
     local = LocalTraining(batch_size=1, lr=1e-6)
     client = client_with(method, private=private, shared=private[::-1], local=local)
-    down = method.downlink(method.server_init(client.task, 0), info(0, 0), 0)
-    assert client.run_round(copies(down), t=0).scores.test == {"head": accuracy}
+    assert client.run_round(owned(sent_first(method, client.task)), t=0).scores.test == {"head": accuracy}
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------
@@ -186,9 +197,8 @@ def test_numbers_up_and_down(num_classes: int, numbers: int) -> None:
     method = FML()
     plain = Task(num_classes=num_classes, input_shape=(3, 32, 32), width=500)
     task = Task(num_classes, (3, 32, 32), width=500, build_shared=partial(build, "cnn-5", MODELS["cnn-5"], plain))
-    down = method.downlink(method.server_init(task, seed=0), info(0, 0), t=0)
-    assert num_params(down) == numbers
+    assert num_params(sent_first(method, task)) == numbers
     samples = Samples(torch.zeros(1, 32, 32, 3), torch.tensor([0]))
     net = build("cnn-4", MODELS["cnn-4"], plain)
     client = make_client(net=net, data=LocalData(samples, samples, samples), task=task, method=method)
-    assert num_params(method.uplink(client, {}, t=0)) == numbers
+    assert num_params(method.uplink(client, at(0, task))) == numbers

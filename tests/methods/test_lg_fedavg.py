@@ -8,10 +8,11 @@ import torch
 import fedssa
 from fedssa.core.client import ClientInfo
 from fedssa.core.method import Upload
-from fedssa.core.payload import Tensors, digest
 from fedssa.core.task import Task
+from fedssa.core.tensors import digest
 from fedssa.methods import LGFedAvg
-from tests.conftest import info, make_client, numbers_up_and_down, rows_of, set_rows
+from fedssa.methods.parts.header import GlobalHeader, Header
+from tests.conftest import at, info, make_client, numbers_up_and_down, rows_of, server_at, set_rows, shown
 from tests.tiny import tiny
 
 TASK = Task(num_classes=3, input_shape=(4,), width=1)
@@ -21,10 +22,15 @@ THEIRS = [[0.0, -4.0], [2.0, 0.0], [-10.0, 4.0]]
 
 def aggregated(method: LGFedAvg) -> list[list[float]]:
     uploads = [
-        Upload(ClientInfo(0, (0,), num_train=30), {"rows": torch.tensor(MINE)}),
-        Upload(ClientInfo(1, (1,), num_train=10), {"rows": torch.tensor(THEIRS)}),
+        Upload(ClientInfo(0, (0,), num_train=30), Header(torch.tensor(MINE))),
+        Upload(ClientInfo(1, (1,), num_train=10), Header(torch.tensor(THEIRS))),
     ]
-    rows: list[list[float]] = method.aggregate({}, uploads, t=0)["rows"].tolist()
+    return rows_at(method.aggregate(GlobalHeader(), uploads, server_at(0, TASK)))
+
+
+def rows_at(server: GlobalHeader) -> list[list[float]]:
+    assert server.rows is not None
+    rows: list[list[float]] = server.rows.tolist()
     return rows
 
 
@@ -39,33 +45,32 @@ def test_mean_by_samples() -> None:
 
 
 def test_only_this_rounds_participants_count() -> None:
-    server = {"rows": torch.full((3, 2), 99.0)}
-    after = LGFedAvg().aggregate(server, [Upload(info(0, 0), {"rows": torch.tensor(MINE)})], t=4)
-    assert after["rows"].tolist() == MINE
+    server = GlobalHeader(torch.full((3, 2), 99.0))
+    after = LGFedAvg().aggregate(server, [Upload(info(0, 0), Header(torch.tensor(MINE)))], server_at(4, TASK))
+    assert rows_at(after) == MINE
 
 
 def test_the_client_replaces_its_whole_header_and_nothing_else() -> None:
     client = make_client(train=(0,), task=TASK, method=LGFedAvg())
     before = digest({name: x for name, x in client.state().items() if "header" not in name})
-    LGFedAvg().receive(client, {"rows": torch.tensor(THEIRS)}, t=1)
+    LGFedAvg().receive(client, Header(torch.tensor(THEIRS)), at(1, TASK))
     assert rows_of(client) == THEIRS  # unseen classes too
     assert digest({name: x for name, x in client.state().items() if "header" not in name}) == before
 
 
 def test_before_anybody_uploaded_nothing_comes_and_the_client_keeps_its_header() -> None:
     method = LGFedAvg()
-    assert method.downlink(method.server_init(TASK, seed=0), info(0, 0), t=0) == {}
+    assert method.downlink(method.server_init(server_at(-1, TASK)), info(0, 0), server_at(0, TASK)) is None
     client = make_client(train=(0,), task=TASK, method=method)
     set_rows(client, MINE)
-    method.receive(client, {}, t=0)
+    method.receive(client, None, at(0, TASK))
     assert rows_of(client) == MINE
 
 
 def test_the_whole_header_goes_up() -> None:
     client = make_client(train=(0,), task=TASK, method=LGFedAvg())
     set_rows(client, MINE)
-    sent: Tensors = LGFedAvg().uplink(client, {}, t=0)
-    assert {name: tensor.tolist() for name, tensor in sent.items()} == {"rows": MINE}
+    assert shown(LGFedAvg().uplink(client, at(0, TASK))) == {"rows": MINE}
 
 
 def test_it_equals_the_ablation_m1_a_to_the_last_bit(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,3 +96,28 @@ def test_too_many_classes_per_client() -> None:
     message = r"^partition\.classes_per_client = 12 but the data set has 10 classes: use at most 10$"
     with pytest.raises(SettingsError, match=message):
         counts_by_client(5, 12, 10, each=20)
+
+
+@pytest.mark.parametrize("classes", [range(1, 11), [0, 3, 4, 9], [5]])
+@pytest.mark.parametrize("seed", range(3))
+def test_classes_without_samples_are_not_dealt(classes: Sequence[int], seed: int) -> None:
+    """Labels that begin at 1 or have gaps: every client holds k classes all the same."""
+    labels = np.random.default_rng(seed).permutation(np.repeat(list(classes), 60))
+    for k in {1, len(classes)}:
+        dealt = ByClasses(clients=7, classes_per_client=k).deal(labels, max(classes) + 1, np.random.default_rng(seed))
+        assert [len(np.unique(labels[part])) for part in dealt] == [k] * 7
+        assert sum(map(len, dealt)) == (len(labels) if 7 * k >= len(classes) else 7 * 60)
+
+
+def test_gaps_do_not_change_who_gets_what() -> None:
+    """The same samples under other numbers are dealt alike."""
+    labels, partition = np.repeat([0, 1, 2], 20), ByClasses(clients=4, classes_per_client=2)
+    dense = partition.deal(labels, 3, np.random.default_rng(0))
+    gappy = partition.deal(3 * labels + 1, 8, np.random.default_rng(0))
+    assert [part.tolist() for part in dense] == [part.tolist() for part in gappy]
+
+
+def test_more_classes_per_client_than_have_samples() -> None:
+    message = r"^partition\.classes_per_client = 4 but the data set has samples of 3 of its 4 classes: use at most 3$"
+    with pytest.raises(SettingsError, match=message):
+        ByClasses(clients=2, classes_per_client=4).deal(np.array([1, 2, 3, 1]), 4, np.random.default_rng(0))

@@ -16,9 +16,9 @@ def balanced(num_classes: int, each: int, seed: int = 0) -> Labels:
     return np.random.default_rng(seed).permutation(np.repeat(np.arange(num_classes), each))
 
 
-def partitions(clients: int) -> list[Partition]:
+def partitions(clients: int, classes: int = NUM_CLASSES) -> list[Partition]:
     return [
-        ByClasses(clients=clients, classes_per_client=NUM_CLASSES),
+        ByClasses(clients=clients, classes_per_client=classes),
         Dirichlet(clients=clients, gamma=0.3, min_samples=1),
         Iid(clients=clients),
     ]
@@ -39,7 +39,8 @@ def test_names() -> None:
 )
 def test_every_sample_is_dealt_once(which: int, labels: list[int], clients: int, seed: int) -> None:
     clients = min(clients, len(labels))
-    dealt = partitions(clients)[which].deal(np.array(labels), NUM_CLASSES, np.random.default_rng(seed))
+    rng, each = np.random.default_rng(seed), partitions(clients, len(set(labels)))
+    dealt = each[which].deal(np.array(labels), NUM_CLASSES, rng)
     assert len(dealt) == clients
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in dealt)
     np.testing.assert_array_equal(np.sort(np.concatenate(dealt)), np.arange(len(labels)))

@@ -1,10 +1,13 @@
 """Run directories made by hand: what a run would have written, without a run."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedssa.record import ClientRecord, Outcome, RoundRecord, RunDir, Scores, fill_run_dir, latest_scores, mean_accuracy
+from fedssa.records import ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.runs.directory import RunDir, fill_run_dir
 
 Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
 
@@ -31,9 +34,15 @@ def settings(method: str = "fedssa", **changes: Any) -> dict[str, Any]:
 
 
 def make_run(
-    path: Path, rounds: Sequence[Mapping[int, Accuracy]], table: dict[str, Any] | None = None, digest: str = "data"
+    path: Path,
+    rounds: Sequence[Mapping[int, Accuracy]],
+    table: dict[str, Any] | None = None,
+    digest: str = "data",
+    second: str | None = None,
 ) -> RunDir:
     """rounds[0] is the start (empty: not measured); each gives the accuracies of the clients that took part.
+
+    By the second kind of inference, where a name is given, every client is half as accurate.
 
     In a round, every client sends 10 numbers (44 bytes) up and, but for round 0, 5 (24 bytes) down.
     """
@@ -41,7 +50,7 @@ def make_run(
     fill_run_dir(run_dir, {})
     records: list[RoundRecord] = []
     for t, accuracies in enumerate(rounds, start=-1):
-        clients = tuple(_client(t, client, accuracy) for client, accuracy in accuracies.items())
+        clients = tuple(_client(t, client, accuracy, second) for client, accuracy in accuracies.items())
         heard = latest_scores([*records, RoundRecord(t, {}, 0, clients)])
         records.append(RoundRecord(t, mean_accuracy(heard.values()), len(heard), clients))
         run_dir.append(records[-1])
@@ -50,16 +59,40 @@ def make_run(
 
 
 def finished_run(
-    path: Path, rounds: Sequence[Mapping[int, Accuracy]], table: dict[str, Any] | None = None, digest: str = "data"
+    path: Path,
+    rounds: Sequence[Mapping[int, Accuracy]],
+    table: dict[str, Any] | None = None,
+    digest: str = "data",
+    second: str | None = None,
 ) -> RunDir:
-    run_dir = make_run(path, rounds, table, digest)
+    run_dir = make_run(path, rounds, table, digest, second)
     run_dir.write_outcome(Outcome("finished", t=len(rounds) - 2))
     return run_dir
 
 
-def _client(t: int, client: int, accuracy: Accuracy) -> ClientRecord:
+def with_flops(run_dir: RunDir, flops: int, *, server: int | None = None, tuning: int | None = None) -> RunDir:
+    """As if every client had spent that in every round, and the server what is its own."""
+    records = run_dir.records()
+    run_dir.rounds_file.write_bytes(b"")
+    for record in records:
+        if record.t >= 0:
+            clients = tuple(replace(client, flops=flops, tuning_flops=tuning) for client in record.clients)
+            record = replace(record, clients=clients, server_flops=server)
+        run_dir.append(record)
+    return run_dir
+
+
+def with_colour(run_dir: RunDir, colour: object) -> RunDir:
+    """What a run writes about its method when it starts."""
+    head = json.loads((run_dir.path / "settings.json").read_text())
+    (run_dir.path / "settings.json").write_text(json.dumps(head | {"about": {"colour": colour}}))
+    return RunDir.open(run_dir.path)
+
+
+def _client(t: int, client: int, accuracy: Accuracy, second: str | None) -> ClientRecord:
     test, val = accuracy if isinstance(accuracy, tuple) else (accuracy, accuracy)
-    scores = Scores({"head": test}, 10, {} if val is None else {"head": val}, 0 if val is None else 10)
+    tests = {"head": test} | ({second: test / 2} if second else {})
+    scores = Scores(tests, 10, {} if val is None else {"head": val}, 0 if val is None else 10)
     if t < 0:
         return ClientRecord(client, scores)
     down = (5, 24) if t > 0 else (0, 0)

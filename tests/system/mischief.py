@@ -6,16 +6,15 @@ from pathlib import Path
 
 from flwr.app import RecordDict
 
-from fedssa.core.client import Answer
-from fedssa.flower import participant
-from fedssa.flower.messages import answer_to_records
-from fedssa.flower.site import Site
-from tests.flower.in_process import simulated_site
-from tests.flower.wrong import WRONG, with_fields
+from fedssa.deploy.messages import Reply, to_records
+from fedssa.deploy.site import respond
+from fedssa.deploy.site.site import Site
+from tests.deploy.in_process import simulated_site
+from tests.deploy.wrong import WRONG, with_parts
 
 KINDS = {  # in which round a wrong site sends what, and what the server should say
     **dict(enumerate(WRONG[kind] for kind in ("NaN", "a wrong shape", "other classes", "a huge norm"))),
-    4: (with_fields(payload=bytes(100_000_001)), "100,000,001 bytes, more than deploy.max_bytes"),
+    4: (with_parts(tensors=bytes(100_000_001)), "100,000,001 bytes, more than deploy.max_bytes"),
 }
 
 
@@ -26,9 +25,11 @@ def site_of(folder: Path, table: str, client: int) -> Site:
         (folder / "hangs").touch()
         time.sleep(600)
     if todo == "wrong":
-        vars(participant)["answer_to_records"] = _wrong
+        vars(respond)["to_records"] = _wrong
     return simulated_site(table, client)
 
 
-def _wrong(answer: Answer, run: str, t: int) -> RecordDict:
-    return KINDS[t][0](answer_to_records(answer, run, t))
+def _wrong(value: object) -> RecordDict:
+    """Of an answer what is wrong with it in its round; a hello and a refusal are as they should be."""
+    records = to_records(value)
+    return KINDS[value.t][0](records) if isinstance(value, Reply) else records

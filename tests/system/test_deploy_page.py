@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedssa
-from fedssa.record import RunDir
+from fedssa.runs.directory import RunDir
 from tests.test_docs import blocks
 
 ROOT = Path(__file__).parents[2]

@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 
 import fedssa
-from fedssa.config import parse_settings
-from fedssa.flower.certificates import make_node_key
-from fedssa.flower.coordinator import Address, init, invite, register
-from fedssa.flower.node import QUIET
-from fedssa.flower.submit import CONNECTION, flwr
-from fedssa.record import RoundRecord, RunDir
-from tests.flower.in_process import federation_toml, node, sites_of
-from tests.flower.test_faults import refuse
+from fedssa.deploy.server.certificates import make_node_key
+from fedssa.deploy.server.directory import Address, init, invite, register
+from fedssa.deploy.server.submit import CONNECTION, flwr
+from fedssa.deploy.site.node import QUIET
+from fedssa.records import RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import parse_settings
+from tests.deploy.in_process import federation_toml, node, sites_of
+from tests.deploy.test_faults import refuse
 from tests.system.mischief import KINDS
 from tests.system.programs import Programs, free_port, listens, programs
 
@@ -72,7 +73,7 @@ class Deployment:
         return self.directory / "die"
 
     def start_superlink(self) -> None:
-        path = f"{ROOT}{os.pathsep}{Path(__file__).parent / 'dying'}"
+        path = os.pathsep.join([ENV["PYTHONPATH"], str(Path(__file__).parent / "dying")])
         env = {**ENV, "PYTHONPATH": path, "DIE": str(self.order_to_die)}
         self.programs.start("superlink", str(self.directory / "superlink.sh"), **env)
         port = Address.read(self.directory).superlink_port
@@ -96,7 +97,7 @@ class Deployment:
 
 ENV = {
     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     "FEDSSA_CACHE": str(ROOT / ".pytest_cache" / "fedssa"),
 }
 
@@ -209,7 +210,7 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
     faults = [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
     assert [(fault["t"], fault["client"], fault["dropped"]) for fault in faults] == [(t, BAD, True) for t in KINDS]
     for fault, (_, reason) in zip(faults, KINDS.values(), strict=True):
-        assert re.search(reason.replace("5, 16", "5, 500"), fault["reason"]), fault
+        assert re.search(reason.replace("5, 16", "5, 500").replace("5, 17", "5, 501"), fault["reason"]), fault
     folder = tmp_path / "in-process"
     folder.mkdir()
     sites = sites_of(table, folder)

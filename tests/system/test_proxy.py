@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from fedssa.deploy.server.certificates import make_node_key
+from fedssa.deploy.server.directory import Address, init, invite, register, unregister
+from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.errors import SettingsError
-from fedssa.flower.certificates import make_node_key
-from fedssa.flower.coordinator import Address, init, invite, register, unregister
-from fedssa.flower.submit import CONNECTION, flwr
-from fedssa.record import RunDir
-from fedssa.report.summary import summarise
+from fedssa.report.read.summary import summarise
+from fedssa.runs.directory import RunDir
 from tests.system.programs import Programs, free_port, listens, programs
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -46,7 +46,7 @@ SITE = """
 import numpy as np
 from torch import nn
 
-from fedssa.flower.site import Site
+from fedssa.deploy.site.site import Site
 
 
 def site(task):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssa.report.page import write
+from fedssa.report.page.report import write
 from tests.report.fake_runs import Accuracy, finished_run, settings
 from tests.system.browser import Page, chromium
 

@@ -1,11 +1,14 @@
-"""FLOPs of a client's round: matrix products and convolutions of training, forward and backward, dense.
+"""FLOPs of a round: matrix products and convolutions of training, forward and backward, dense.
 
-A step is counted with torch's own formulas on a copy of the client, for three small batches; all methods are at most
-quadratic in the batch, so these three say what any batch costs. The extra models, views and passes of a method are in
-it, because it is the method's own loss that runs. Evaluation, SVD and the server are not counted.
+A client's step is counted with torch's own formulas on a copy of the client, for three small batches; all methods are
+at most quadratic in the batch, so these three say what any batch costs. The extra models, views and passes of a method
+are in it, because it is the method's own loss that runs, with the phase's own frozen parts. A step is counted anew when
+what it does may have changed: another phase, another downlink (a teacher has arrived), another layout. What a server
+trains is counted while it trains. Evaluation, SVD and means are not counted.
 """
 
-import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,65 +18,65 @@ from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
 
 from fedssa.core.client import Client
-from fedssa.core.method import Method
+from fedssa.core.context import Context
+from fedssa.core.message import tensors_in
 from fedssa.core.seeds import seeded
-from fedssa.core.training import LocalTraining, batch_of, views
+from fedssa.core.tensors import Tensors
+from fedssa.core.training import Phase, Trained, batch_at, batch_of, only, places
 from fedssa.kernels import using
 
 BATCHES = (2, 3, 4)  # not 1: batch normalisation cannot train on it
 
-Key = tuple[Method, tuple[tuple[str, tuple[int, ...]], ...]]
-
 
 @dataclass(frozen=True)
 class StepCost:
-    """FLOPs of a step with a batch of b: constant + linear·b + quadratic·b²; and of a forward pass of the extractor."""
+    """FLOPs of a step with a batch of b: constant + linear·b + quadratic·b²."""
 
     constant: int
     linear: int
     quadratic: int
-    forward: int  # a sample
 
     def of_batch(self, size: int) -> int:
-        return self.constant + self.linear * size + self.quadratic * size**2 if size else 0
+        return self.constant + self.linear * size + self.quadratic * size**2
 
 
 @dataclass(frozen=True)
 class FlopCounter:
-    """Counts once for each method and architecture, and remembers."""
+    """Counts once for each kind of step, and remembers."""
 
-    _costs: dict[Key, StepCost] = field(default_factory=dict)
+    _steps: dict[Hashable, StepCost] = field(default_factory=dict)
+    _passes: dict[Hashable, int] = field(default_factory=dict)
 
-    def of_round(self, client: Client, method: Method, local: LocalTraining) -> int:
-        key = (method, tuple((name, tuple(t.shape)) for name, t in client.state().items()))
-        if key not in self._costs:
-            self._costs[key] = count_step(client, method)
-        cost, num_samples = self._costs[key], len(client.data.train)
-        whole, rest = divmod(num_samples, local.batch_size)
-        epoch = whole * cost.of_batch(local.batch_size) + cost.of_batch(rest)
-        return local.epochs * epoch + (num_samples * cost.forward if method.measures_prototypes else 0)
+    def of_round(self, client: Client, trained: Sequence[Trained], ctx: Context) -> int:
+        """Of phases that have run, and of the passes through the extractor besides them."""
+        layout = _layout(client.state())
+        total = 0
+        for number, (phase, fitted) in enumerate(trained):
+            key = (client.method, number, _kind(phase), layout, _layout(tensors_in(client.downlink)))
+            if key not in self._steps:
+                self._steps[key] = count_step(client, phase, ctx)
+            total += sum(num * self._steps[key].of_batch(size) for size, num in fitted.sizes.items())
+        if client.num_passed and layout not in self._passes:
+            self._passes[layout] = _flops_of_pass(client.twin())
+        return total + client.num_passed * self._passes.get(layout, 0)
 
 
-def count_step(client: Client, method: Method) -> StepCost:
-    two, three, four = (_flops_of_loss(_twin(client), method, size) for size in BATCHES)
+def _kind(phase: Phase) -> Hashable:
+    """The loss by its name: one that is made anew in every round is no other kind of step."""
+    data = "some" if isinstance(phase.data, torch.Tensor) else phase.data
+    return getattr(phase.loss, "__qualname__", type(phase.loss)), data, phase.trains
+
+
+def _layout(tensors: Tensors) -> Hashable:
+    return tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items())
+
+
+def count_step(client: Client, phase: Phase, ctx: Context) -> StepCost:
+    two, three, four = (_flops_of_loss(client.twin(), phase, size, ctx) for size in BATCHES)
     quadratic = (four - 2 * three + two) // 2
     linear = three - two - 5 * quadratic
     constant = two - 2 * linear - 4 * quadratic
-    return StepCost(constant, linear, quadratic, _flops_of_forward(_twin(client)))
-
-
-def _twin(client: Client) -> Client:
-    """A copy that may be run without a trace; it shares nothing but the samples."""
-    twin = copy.copy(client)
-    twin.net, twin.aux = copy.deepcopy(client.net), copy.deepcopy(client.aux)
-    twin.memory = {name: tensor.clone() for name, tensor in client.memory.items()}
-    for module in (twin.net, *twin.aux.values()):
-        module.train()
-    return twin
-
-
-def _batch(client: Client, size: int) -> torch.Tensor:
-    return torch.arange(size) % len(client.data.train)
+    return StepCost(constant, linear, quadratic)
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -96,19 +99,28 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _flops_of_loss(client: Client, method: Method, size: int) -> int:
-    index = _batch(client, size)
-    x = views(client, index, method.num_views, 0, 0)
-    counting = Counting()
-    with seeded(0, "training"), using("torch"), counting:  # of what C computes it would see nothing
-        method.loss(client, x, client.data.train.y[index])[0].backward()  # type: ignore[no-untyped-call]
-    return counting.flops
+@contextmanager
+def counting() -> Iterator[Callable[[], int]]:
+    """Around what is to be counted as it runs; afterwards it says how much that was. Bits stay as they are."""
+    counter = Counting()
+    with counter:
+        yield lambda: counter.flops
 
 
-def _flops_of_forward(client: Client) -> int:
-    x = batch_of(client, client.data.train, _batch(client, 1))
+def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int:
+    pool = places(client, phase, ctx)
+    index = pool[torch.arange(size) % len(pool)]
+    with only(client, phase.trains), seeded(0, "training"), using("torch"):  # of what C computes it would see nothing
+        batch = batch_at(client, phase, index, ctx, 0, None, augment=False)
+        with counting() as counted:
+            phase.loss(client, batch).backward()  # type: ignore[no-untyped-call]
+    return counted()
+
+
+def _flops_of_pass(client: Client) -> int:
+    """A sample's way through the extractor."""
+    x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64))
     client.net.eval()
-    counting = Counting()
-    with using("torch"), counting:
+    with torch.no_grad(), using("torch"), counting() as counted:
         client.net.extractor(x)
-    return counting.flops
+    return counted()

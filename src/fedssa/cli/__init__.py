@@ -11,15 +11,19 @@ import typer
 
 # each module adds its commands to the application
 from fedssa.cli import (  # noqa: F401
-    deploy,
-    experiments,
-    federation_app,
-    lists,
-    operations,
+    compare,
+    datasets,
+    doctor,
+    experiment,
+    federation,
+    methods,
+    models,
+    partition,
     report,
-    runs,
+    run,
+    show,
     site,
-    sweeps,
+    sweep,
     watch,
 )
 from fedssa.cli.common import app, err, plain
@@ -46,8 +50,10 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def version_option(show: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
-    if show:
+def version_option(
+    wanted: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if wanted:
         typer.echo(f"fedssa {version('fedssa')}")
         raise typer.Exit
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.config import Settings
+    from fedssa.settings.recipe import Settings
 
 WIDE = 160  # columns of a table that is not shown on a terminal
 
@@ -50,7 +50,7 @@ TensorBoard = Annotated[
 def recipe_settings(
     recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> "Settings":
-    from fedssa.config import parse_settings
+    from fedssa.settings.recipe import parse_settings
 
     return parse_settings(recipe_table(recipe, assignments, method, data_dir))
 
@@ -58,7 +58,7 @@ def recipe_settings(
 def recipe_table(
     recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> dict[str, Any]:
-    from fedssa.config import override, read_recipe
+    from fedssa.settings.recipe import override, read_recipe
 
     table = read_recipe(recipe)
     if method:
@@ -80,6 +80,10 @@ def print_list(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
     for name, text in lines.items():
         out.print(f"[bold]{name:<{width}}[/]  {plain(text)}", highlight=False, soft_wrap=True)
+
+
+def first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 def plain(text: str) -> str:

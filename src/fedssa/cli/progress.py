@@ -12,9 +12,9 @@ from fedssa.cli.common import err
 SPEED_OVER = 1800.0  # seconds that the time left is estimated from: a round may take minutes
 
 if TYPE_CHECKING:
-    from fedssa.compare import Planned
-    from fedssa.experiment import Run
-    from fedssa.record import RoundRecord
+    from fedssa.records import RoundRecord
+    from fedssa.simulate.run import Run
+    from fedssa.studies.plan import Planned
 
 
 def _bar() -> Progress:

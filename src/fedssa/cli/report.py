@@ -17,8 +17,8 @@ def report(
     out_dir: Annotated[Path, typer.Option("--out", help="A directory for the report.", show_default=False)],
 ) -> None:
     """Write a report over runs: one page that needs no network, its tables and figures also as files."""
-    from fedssa.report.output import check_out
-    from fedssa.report.page import write
+    from fedssa.report.page.directory import check_out
+    from fedssa.report.page.report import write
 
     check_out(out_dir)
     gathered = write(folders, out_dir)

@@ -1,4 +1,4 @@
-"""site check, run, export."""
+"""site check, keygen, run, export."""
 
 import os
 import sys
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedssa.cli.common import need_flower, out, plain
-from fedssa.cli.site_app import site_app
+from fedssa.cli.common import app, need_flower, out, plain
+from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.flower.federation_file import Federation
+    from fedssa.deploy.agreement import Federation
+
+site_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Take part in a federation as a site.")
+app.add_typer(site_app, name="site")
 
 SiteName = Annotated[
     str, typer.Argument(help="The site: a Python file (FILE.py or FILE.py:NAME) or module:NAME.", show_default=False)
@@ -25,11 +28,13 @@ FEDERATION, STATE = Path("federation.toml"), Path("state")
 def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
     """Tell whether a site fits a federation, which classes it has, and exactly what it would send."""
     need_flower()
-    from fedssa.flower.preview import preview
+    from fedssa.deploy.site.check import preview
 
     shown = preview(site, _federation(federation))
     _say(f"classes:   {', '.join(shown.classes)}")
     _say(f"samples:   {shown.num_train} to train, {shown.num_val} to validate, {shown.num_test} to test")
+    if shown.public:
+        _say(f"public:    {shown.public}")
     _say("it would send, once, when it joins:")
     for name, value in shown.hello:
         _say(f"  {name:<14} {value}")
@@ -39,6 +44,20 @@ def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
     for name, kind, shape, size in shown.tensors:
         _say(f"  payload        {name}: {kind} {shape}, {size:,} bytes")
     _say(f"in all {shown.num_bytes:,} bytes a round, of which {shown.num_payload_bytes:,} are tensors")
+
+
+@site_app.command(name="keygen")
+def keygen_command(
+    folder: Annotated[Path, typer.Argument(help="The folder of the invitation.", show_default=False)],
+) -> None:
+    """Make this site's key pair. The private key never leaves the folder."""
+    need_flower()
+    from fedssa.deploy.server.certificates import make_node_key
+
+    if not folder.is_dir():
+        raise SettingsError(f"{folder}: there is no such folder")
+    public = make_node_key(folder, folder.absolute().name)
+    _say(f"written: {folder / 'key'} (keep it) and {public} (send it to the coordinator)")
 
 
 @site_app.command()
@@ -55,7 +74,7 @@ def run(
 ) -> None:
     """Take part: start a Flower SuperNode that runs this site and nothing else."""
     need_flower()
-    from fedssa.flower.node import node_command, node_environment
+    from fedssa.deploy.site.node import node_command, node_environment
 
     client = _federation(federation).client_id(name)
     security = (root_certificates, key)
@@ -72,7 +91,7 @@ def export(
 ) -> None:
     """Write this site's personal model as safetensors, for fedssa.load_client."""
     need_flower()
-    from fedssa.flower.exported import export_model
+    from fedssa.deploy.site.export import export_model
 
     saved = export_model(state_dir, target, run_id)
     _say(f"written: {target}: the model after round {saved.t} of run {saved.run}")
@@ -80,7 +99,7 @@ def export(
 
 
 def _federation(path: Path) -> "Federation":
-    from fedssa.flower.federation_file import read_federation
+    from fedssa.deploy.agreement import read_federation
 
     return read_federation(path)
 

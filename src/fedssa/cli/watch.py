@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fedssa.cli.common import app, err, out
-from fedssa.cli.estimate import duration
 from fedssa.errors import SettingsError
+from fedssa.studies.estimate import duration
 
 if TYPE_CHECKING:
-    from fedssa.report.live import Watched, WatchedRun
+    from fedssa.runs.follow import Watched, WatchedRun
 
 OTHER_LINES = 6  # of an overview, besides its runs
 CURVE_ROWS = 12
@@ -27,7 +27,7 @@ def watch(
     interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
 ) -> None:
     """Look on while runs go in another terminal, until they end. It may start before them; Ctrl-C leaves them alone."""
-    from fedssa.report.live import Watched
+    from fedssa.runs.follow import Watched
 
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"{folder}: is a file; a run is a directory")
@@ -64,7 +64,7 @@ def _lines(watched: "Watched", interval: float) -> None:
             for record in shown:
                 accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
                 _say(f"{run.name}: round {record.t + 1} of {run.total}, {accuracy}")
-            if (ended := run.ended) and f"{run.name}: {ended}" not in said:
+            if (ended := _ended(run)) and f"{run.name}: {ended}" not in said:
                 said.add(f"{run.name}: {ended}")
                 _say(f"{run.name}: {ended}")
             if (standstill := run.standstill()) and f"{run.name}: standstill" not in said:
@@ -90,7 +90,7 @@ def view(watched: "Watched", width: int, height: int) -> RenderableType:
 
 
 def _one(run: "WatchedRun", width: int) -> RenderableType:
-    from fedssa.report.text_curve import draw
+    from fedssa.report.figures.text_curve import draw
 
     seed = run.run_dir.settings["seed"]
     lines = [Text(f"{run.name}: {run.method}, seed {seed}, round {run.rounds_done} of {run.total}, {run.accuracy}")]
@@ -100,8 +100,8 @@ def _one(run: "WatchedRun", width: int) -> RenderableType:
 
 def _many(watched: "Watched", height: int) -> RenderableType:
     """Those that are going first, then those that ended last."""
-    runs = sorted(watched.runs.values(), key=lambda run: (run.ended is not None, run.idle))
-    num_ended = sum(run.ended is not None for run in runs)
+    runs = sorted(watched.runs.values(), key=lambda run: (run.outcome is not None, run.idle))
+    num_ended = sum(run.outcome is not None for run in runs)
     shown = runs[: max(3, height - OTHER_LINES)]
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("run", "round", "accuracy", ""):
@@ -117,9 +117,16 @@ def _many(watched: "Watched", height: int) -> RenderableType:
 
 
 def _state(run: "WatchedRun") -> str:
-    if said := run.ended or run.standstill():
+    if said := _ended(run) or run.standstill():
         return said
     seconds, left = run.seconds_a_round, run.seconds_left
     if seconds is None or left is None:
         return "begun"
     return f"{seconds:.3g} s a round, about {duration(left)} left"
+
+
+def _ended(run: "WatchedRun") -> str | None:
+    from fedssa.report.read.summary import outcome_in_words
+
+    outcome = run.outcome
+    return outcome_in_words(outcome) if outcome else None

@@ -5,50 +5,76 @@ Every round it is in:  Answer
 """
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.method import Method
-from fedssa.core.ops import header_rows
-from fedssa.core.payload import Tensors, all_finite, digest, owned
+from fedssa.core.context import Context
+from fedssa.core.fields import Between, Text
+from fedssa.core.message import message, owned, tensors_in
+from fedssa.core.method import Method, Up
+from fedssa.core.public import Public
+from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import one_thread
-from fedssa.core.split import SplitModel
+from fedssa.core.split import SplitModel, header_rows
 from fedssa.core.task import Task
-from fedssa.core.training import LocalData, LocalTraining, evaluate, train
-from fedssa.errors import Diverged, ModelError
+from fedssa.core.tensors import Tensors, copy_in, digest, module_state
+from fedssa.core.training import LocalTraining, Trained, evaluate, train
+from fedssa.errors import ClientError
 from fedssa.kernels import Kernel, using
-from fedssa.record import Scores
+from fedssa.records import Scores
+
+AnyMethod = Method[Any, Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ClientInfo:
     """What a client says of itself when it joins."""
 
-    id: int
-    seen_classes: tuple[int, ...]  # S_k: the classes of its training samples, ascending
-    num_train: int
+    id: Annotated[int, Between(0)]
+    seen_classes: Annotated[tuple[int, ...], Between(0)]  # S_k: the classes of its training samples, ascending
+    num_train: Annotated[int, Between(1)]
     start: Scores | None = None  # its accuracy before any training
+    group: Annotated[str | None, Text(r"[0-9a-f]{16}(-[0-9]{1,12}){1,2}|[A-Za-z0-9_.:-]{1,100}")] = (
+        None  # if the method has
+    )
 
 
-@dataclass(frozen=True)
-class Answer:
+@message
+class Answer(Generic[Up]):
     """What a client sends back from a round. No architecture, no weight but the method's payload."""
 
-    client: int
-    payload: Tensors
+    client: Annotated[int, Between(0)]
+    payload: Up | None
     loss: float
-    steps: int
+    steps: Annotated[int, Between(1)]
     scores: Scores
-    header_norm: float  # mean norm of its seen rows
-    flops: int | None  # of training, forward and backward; None where they are not counted
-    state_digest: str  # a hash of its whole state, to compare runtimes; it cannot be turned back
+    header_norm: Annotated[float, Between(0)]  # mean norm of its seen rows
+    flops: Annotated[int | None, Between(0)]  # of training, forward and backward; None where they are not counted
+    state_digest: Annotated[str, Text("[0-9a-f]{64}")]  # a hash of its whole state; it cannot be turned back
+    tuning_flops: Annotated[int | None, Between(0)] = None  # of what is trained after the upload, where a method does
 
 
-CountFlops = Callable[["Client", Method, LocalTraining], int]
+AnyAnswer = Answer[Any]
+CountFlops = Callable[["Client", Sequence[Trained], Context], int]
+
+
+class Stats:
+    """Tensors that a method's loss sums over the steps of a round."""
+
+    def __init__(self) -> None:
+        self._sums: Tensors = {}
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        tensor = tensor.detach()
+        self._sums[name] = self._sums[name] + tensor if name in self._sums else tensor
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._sums[name]
 
 
 def seen_classes(y: Tensor) -> tuple[int, ...]:
@@ -56,7 +82,10 @@ def seen_classes(y: Tensor) -> tuple[int, ...]:
 
 
 class Client:
-    """Owns its tensors and shares none: `net`, `aux` (modules a method adds) and `memory` (tensors it keeps)."""
+    """Owns its tensors and shares none: its `net`, and the modules and messages that its method lets it keep.
+
+    What it keeps is found by its class: `client.keep(Mentee(…))` in client_init, `client[Mentee]` from then on.
+    """
 
     def __init__(
         self,
@@ -64,63 +93,106 @@ class Client:
         net: SplitModel,
         data: LocalData,
         task: Task,
-        method: Method,
+        method: AnyMethod,
         local: LocalTraining,
         seed: int,
         augmentations: Collection[str] = (),
-        count_flops: "CountFlops | None" = None,
+        count_flops: CountFlops | None = None,
         kernel: Kernel = "auto",
+        public: Public | None = None,
+        group: str | None = None,
     ) -> None:
         self.id, self.data, self.task, self.seed = client_id, data, task, seed
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
-        self.augmentations, self.kernel = augmentations, kernel
-        self.aux: dict[str, nn.Module] = {}
-        self.memory: Tensors = {}
+        self.augmentations, self.kernel, self.group = augmentations, kernel, group
+        self.method, self.stats, self.num_passed = method, Stats(), 0
         self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
-        self._method, self._local, self._count_flops = method, local, count_flops
-        method.client_init(self, task, seed)
+        self._kept: dict[type, Any] = {}
+        self.downlink: Any = None
+        self._local, self._count_flops, self._ctx = local, count_flops, Context(task, seed, public)
+        method.client_init(self, self._ctx)
+
+    # -- what a method may use ---------------------------------------------------------------------------------------
+    def keep(self, thing: nn.Module | object) -> None:
+        """A module (it is trained with the net) or a message (tensors that are written in place)."""
+        if any(kind.__name__ == type(thing).__name__ for kind in self._kept):  # its state goes by these names
+            raise ClientError(f"client {self.id}: its method keeps two things of type {type(thing).__name__}")
+        self._kept[type(thing)] = thing
+
+    def __getitem__(self, kind: type[T]) -> T:
+        kept: T = self._kept[kind]
+        return kept
+
+    def received(self, kind: type[T]) -> T | None:
+        """This round's downlink; it is there until the round ends and is not part of the client's state."""
+        assert self.downlink is None or isinstance(self.downlink, kind)
+        return self.downlink
+
+    def modules(self) -> list[nn.Module]:
+        return [thing for thing in self._kept.values() if isinstance(thing, nn.Module)]
+
+    def public_samples(self, ctx: Context, *, whole: bool = False) -> Samples:
+        assert ctx.public is not None
+        return ctx.public.samples if whole else ctx.public_now
+
+    # -- the round -----------------------------------------------------------------------------------------------------
+    def info(self, start: Scores | None = None) -> ClientInfo:
+        return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start, self.group)
 
     def hello(self, *, evaluate_start: bool) -> ClientInfo:
         with one_thread(), using(self.kernel):
-            start = evaluate(self, self._method) if evaluate_start else None
-        return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start)
+            return self.info(evaluate(self, self.method) if evaluate_start else None)
 
-    def run_round(self, down: Tensors, t: int) -> Answer:
+    def run_round(self, down: Any, t: int) -> AnyAnswer:
         """receive → train → answer."""
-        with one_thread(), using(self.kernel):
-            self._method.receive(self, down, t)
-            norm = self.header_norm()
-            stats = train(self, self._method, self._local, t)
-            if not all_finite(self._parameters()):
-                raise Diverged(self.id, t, norm)
-            payload = owned(self._method.uplink(self, stats.sums, t))
-            scores = evaluate(self, self._method)
+        with torch.inference_mode(mode=False), one_thread(), using(self.kernel):
+            ctx, method = self._ctx.at(t), self.method
+            self.downlink, self.stats, self.num_passed = down, Stats(), 0
+            method.receive(self, down, ctx)
+            trained = train(self, method.phases(self, ctx), self._local, ctx)
+            payload = owned(method.uplink(self, ctx))
+            passed, tuned = self.num_passed, self._tune(ctx)
+            scores = evaluate(self, method) if tuned is None else tuned.scores(evaluate(self, method))
+            tuning_flops = None if tuned is None else self._flops(tuned.trained, self.num_passed, ctx)
+            flops = self._flops(trained, passed, ctx)
+            self.downlink = None
             return Answer(
                 client=self.id,
                 payload=payload,
-                loss=stats.loss,
-                steps=stats.steps,
+                loss=next(ran.fitted.loss for ran in reversed(trained) if ran.phase.is_private),
+                steps=sum(ran.fitted.steps for ran in trained),
                 scores=scores,
                 header_norm=self.header_norm(),
-                flops=self._count_flops(self, self._method, self._local) if self._count_flops else None,
+                flops=flops,
                 state_digest=digest(self.state()),
+                tuning_flops=tuning_flops,
             )
+
+    def _flops(self, trained: Sequence[Trained], num_passed: int, ctx: Context) -> int | None:
+        """Counted last, with a copy that runs: a function of a user's model may count the calls of both."""
+        self.num_passed = num_passed
+        return self._count_flops(self, trained, ctx) if self._count_flops else None
+
+    def _tune(self, ctx: Context) -> "_Tuned | None":
+        phases = self.method.tuning(self, ctx)
+        if not phases:
+            return None
+        before, self.num_passed = evaluate(self, self.method), 0
+        return _Tuned(before, train(self, phases, self._local, ctx, "tuning"))
 
     @torch.no_grad()
     def header_norm(self) -> float:
         rows = header_rows(self.net.header)[self.seen].double()  # a float's square may overflow
         return float(torch.linalg.vector_norm(rows, dim=1).mean())
 
-    def _parameters(self) -> Tensors:
-        """Without buffers: a mask may hold infinities that mean no harm."""
-        modules = nn.ModuleList([self.net, *self.aux.values()])
-        return {name: p.detach() for name, p in modules.named_parameters()}
-
+    # -- its state -----------------------------------------------------------------------------------------------------
     def state(self) -> Tensors:
         """Everything that must survive until the next round, as live tensors (not copies)."""
-        modules = {"net": self.net, **{f"aux.{name}": module for name, module in self.aux.items()}}
-        tensors = {f"{prefix}.{name}": t for prefix, m in modules.items() for name, t in module_state(m).items()}
-        return tensors | {f"memory.{name}": tensor for name, tensor in self.memory.items()}
+        tensors = {f"net.{name}": tensor for name, tensor in module_state(self.net).items()}
+        for kind, thing in self._kept.items():
+            own = module_state(thing) if isinstance(thing, nn.Module) else tensors_in(thing)
+            tensors |= {f"{kind.__name__}.{name}": tensor for name, tensor in own.items()}
+        return tensors
 
     def load_state(self, state: Tensors) -> None:
         """Copy a state in; it must be of this client's layout."""
@@ -133,33 +205,38 @@ class Client:
         Only for a client that was never run, and of code whose Python objects are alike for all clients.
         """
         other = copy.copy(self)
-        other.id, other.data = client_id, data
+        other.id, other.data, other.stats = client_id, data, Stats()
         other.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
-        modules = nn.ModuleList([self.net, *self.aux.values()])
-        tensors = (*modules.parameters(), *modules.buffers(), *self.memory.values())
+        live = nn.ModuleList([self.net, *self.modules()])
+        tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
         fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy takes these for copies it has made
-        other.net, other.aux, other.memory = copy.deepcopy((self.net, self.aux, self.memory), fresh)
+        other.net, other._kept = copy.deepcopy((self.net, self._kept), fresh)
         return other
+
+    def twin(self) -> Self:
+        """A copy that may be run without a trace; it shares nothing but the samples and this round's downlink."""
+        other = copy.copy(self)
+        other.net, other._kept, other.stats = copy.deepcopy(self.net), copy.deepcopy(self._kept), Stats()
+        return other
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    before: Scores
+    trained: Sequence[Trained]
+
+    def scores(self, after: Scores) -> Scores:
+        """The tuned model's, and as kind `untuned` the headline from before."""
+        test = after.test | {"untuned": self.before.headline}
+        val = after.val | ({"untuned": next(iter(self.before.val.values()))} if after.val else {})
+        return Scores(test, after.num_test, val, after.num_val)
+
+
+def _tensors(kept: object) -> Collection[Tensor]:
+    return () if isinstance(kept, nn.Module) else tensors_in(kept).values()
 
 
 def _unfilled(tensor: Tensor) -> Tensor:
     """Of the same type, shape and memory format."""
     empty = torch.empty_like(tensor, requires_grad=False)
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
-
-
-def module_state(module: nn.Module) -> Tensors:
-    """All parameters and buffers, those a state_dict leaves out too."""
-    named = (*module.named_parameters(), *module.named_buffers())
-    return {name: tensor.detach() for name, tensor in named}
-
-
-def copy_in(source: Tensors, target: Tensors) -> None:
-    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (source, target)]
-    if shapes[0] != shapes[1]:
-        raise ModelError(
-            "a state of another layout: a model must be built the same way each time, and a method must add all of its "
-            "aux and memory in client_init"
-        )
-    for name, tensor in target.items():
-        tensor.copy_(source[name])

@@ -1,80 +1,176 @@
 """Method: the hooks of a federated method. The default of every hook is Standalone: nothing is exchanged."""
 
 from abc import ABC
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedssa.core.payload import Tensors, expect
-from fedssa.core.task import Task
+from fedssa.core.fields import Ids, Shapes
+from fedssa.core.groups import sizes_in
+from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.errors import AnswerError
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
+    from fedssa.core.context import Context, ServerContext
+    from fedssa.core.training import Batch, Phase
+
+Server = TypeVar("Server")
+Down = TypeVar("Down")
+Up = TypeVar("Up")
 
 
-class Upload(NamedTuple):
+class Upload(NamedTuple, Generic[Up]):
     """What the server has of one participant: what it said when it joined, and this round's payload."""
 
     info: "ClientInfo"
-    payload: Tensors
+    payload: Up
 
 
-class Method(ABC):  # noqa: B024 (no abstract hook: each has Standalone's behaviour)
+class Messages(NamedTuple):
+    """The three types of a method."""
+
+    server: Any
+    down: Any
+    up: Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method with fixed settings and a name of its own."""
+
+    settings: Mapping[str, Any]
+    colour: str
+    about: str = ""
+
+
+class Method(ABC, Generic[Server, Down, Up]):
     """Subclass as a frozen, keyword-only dataclass: its fields are hyper-parameters; it holds no state.
 
-    State is the server's (a dict of tensors that `aggregate` replaces) or the client's (`net`, `aux`,
-    `memory`). In order of one round: downlink, receive, loss (every step), uplink, aggregate.
+    `Method[Server, Down, Up]` names the types of the server's state and of the messages each way. State is the server's
+    (which `aggregate` replaces) or the client's (`net`, and what `client.keep` was given). In the order of one round:
+    downlink, receive, phases and in them loss, uplink, tuning, aggregate.
     """
 
+    # what a method needs: settings that do not fit are refused before a run
     needs_shared_model: ClassVar[bool] = False  # then task.build_shared is there
     needs_same_models: ClassVar[bool] = False  # then it is that of all clients; different architectures are refused
-    measures_prototypes: ClassVar[bool] = False  # then its uplink passes all training samples through the extractor
+    needs_server_model: ClassVar[bool] = False  # then task.build_server is there
+    needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
+    fixed_rounds: ClassVar[int | None] = None  # a method of so many rounds and no others
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
-    def server_init(self, task: Task, seed: int) -> Tensors:
+    # how it is shown
+    colour: ClassVar[str] = ""  # in every picture
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def server_init(self, ctx: "ServerContext") -> Server:
         """The server's state before round 0."""
-        return {}
+        return self.messages().server()  # type: ignore[no-any-return]
 
-    def client_init(self, client: "Client", task: Task, seed: int) -> None:
-        """May change the start of the client's net, and add to client.aux and client.memory."""
+    def client_init(self, client: "Client", ctx: "Context") -> None:
+        """May change the start of the client's net, and give it what it is to keep (`client.keep`)."""
 
-    def downlink(self, server: Tensors, to: "ClientInfo", t: int) -> Tensors:
+    def downlink(self, server: Server, to: "ClientInfo", ctx: "ServerContext") -> Down | None:
         """What client `to` is sent in round t."""
-        return {}
+        return None
 
-    def receive(self, client: "Client", down: Tensors, t: int) -> None:
+    def receive(self, client: "Client", down: Down | None, ctx: "Context") -> None:
         """Fuse it into the client."""
 
-    def loss(self, client: "Client", x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        """The loss of one batch, and tensors to sum over the steps of the round (`stats` of uplink)."""
-        return cross_entropy(client.net(x), y), {}
+    def phases(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
+        """What is trained one after another; by default everything on the client's own samples."""
+        from fedssa.core.training import Phase
 
-    def uplink(self, client: "Client", stats: Tensors, t: int) -> Tensors:
+        return (Phase(self.loss),)
+
+    def loss(self, client: "Client", batch: "Batch") -> Tensor:
+        """The loss of one batch; what is to be summed over the steps goes to `client.stats.add`."""
+        return cross_entropy(client.net(batch.x), batch.y)
+
+    def uplink(self, client: "Client", ctx: "Context") -> Up | None:
         """What leaves the client after training."""
-        return {}
+        return None
 
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        """The new state of the server; uploads are in the order of client ids."""
+    def tuning(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
+        """Trained after the upload and before the evaluation: nothing of it can leave."""
+        return ()
+
+    def aggregate(self, server: Server, uploads: Sequence[Upload[Up]], ctx: "ServerContext") -> Server:
+        """The new state of the server; uploads are in the order of client ids. It may train: `ctx.fit`."""
         return server
 
-    def check_upload(self, task: Task, info: "ClientInfo", payload: Tensors) -> None:
-        """Raise AnswerError unless `uplink` could have sent this: a deployed server asks before it aggregates."""
-        expect(payload, {})
+    def check(self, up: Up, info: "ClientInfo", ctx: "Context") -> None:
+        """Raise AnswerError for what types and shapes of the fields cannot say."""
 
     def predict(self, client: "Client", x: Tensor) -> dict[str, Tensor]:
         """Named logits; the first is the headline."""
         return {"head": client.net(x)}
 
-    def events(self, server: Tensors) -> dict[str, int]:
-        """What has happened up to here that a user should know of, counted: for the record."""
+    def metrics(self, before: Server, after: Server) -> dict[str, float]:
+        """What a round's record should say of the server: how far it moved, what it has counted."""
         return {}
 
-    def shaking(self, before: Tensors, after: Tensors) -> float | None:
-        """How far the server's class rows moved in a round, if it has such rows: for the record."""
-        return None
-
-    def warnings(self, num_rounds: int) -> list[str]:
+    def advice(self, ctx: "Context") -> list[str]:
         """What a user should know before such a run starts."""
         return []
+
+    # -- what the core asks ------------------------------------------------------------------------------------------
+    @classmethod
+    def messages(cls) -> Messages:
+        """The types in `Method[Server, Down, Up]`."""
+        for base in (base for kind in cls.__mro__ for base in getattr(kind, "__orig_bases__", ())):
+            if get_origin(base) is Method and not any(isinstance(part, TypeVar) for part in get_args(base)):
+                return Messages(*get_args(base))
+        return Messages(Nothing, Nothing, Nothing)
+
+    @property
+    def shares(self) -> bool:
+        """Whether anything leaves its clients."""
+        return self.messages().up is not Nothing
+
+    @property
+    def shares_by_class(self) -> bool:
+        """Whether a client is sent something only for classes, so that a class of one owner brings nothing."""
+        return any(isinstance(rule, Ids) for hint in hints(self.messages().down).values() for rule in rules(hint))
+
+    def check_upload(self, up: Up | None, info: "ClientInfo", ctx: "Context") -> None:
+        """Raise AnswerError unless `uplink` could have sent this: asked of every upload before it is aggregated."""
+        if not self.shares:
+            if up is not None:
+                raise AnswerError("an upload, and the method has none")
+            return
+        if up is None:
+            raise AnswerError("an answer without the method's upload")
+        check(up, self.shapes(info, ctx))
+        self.check(up, info, ctx)
+
+    def check_downlink(self, down: Down | None, info: "ClientInfo", ctx: "Context") -> None:
+        """Raise AnswerError unless `downlink` could have sent this: a site asks before it uses anything."""
+        if down is not None:
+            check(down, self.shapes(info, ctx))
+
+    def shapes(self, info: "ClientInfo", ctx: "Context") -> Shapes:
+        """What the letters stand for in a message from or to this client."""
+        task = ctx.task
+        sizes = {"S": task.num_classes, "S_k": len(info.seen_classes), "d": task.width, "n": info.num_train}
+        if task.num_clients:
+            sizes["N"] = task.num_clients
+        if ctx.public is not None:
+            sizes["P"] = ctx.public.num
+        if self.groups == "layout" and info.group:
+            sizes |= sizes_in(info.group)
+        layouts = {"shared": task.shared_layout} if self.needs_shared_model or self.needs_same_models else {}
+        if self.groups == "architecture" and info.group is not None and info.group in task.prototypes:
+            layouts["prototype"] = task.prototype_layouts[info.group]
+        return Shapes(sizes, info.seen_classes, layouts)
+
+
+def growth_remedy(method: Method[Any, Any, Any]) -> str:
+    """What to do about a header that grows, in terms of settings that this method has."""
+    options = [name for name in ("t_stable", "mu0") if hasattr(method, name)]
+    return f"use a smaller {' or '.join(f'method.{name}' for name in options) or 'local.lr'}"

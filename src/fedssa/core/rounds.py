@@ -3,17 +3,20 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple, Protocol
+from fractions import Fraction
+from typing import Annotated, Any, NamedTuple, Protocol
 
+import torch
 from annotated_types import Ge, Gt, Le
 
-from fedssa.core.client import Answer, ClientInfo
-from fedssa.core.method import Method, Upload
-from fedssa.core.payload import Tensors, all_finite, digest, num_bytes, num_params, owned
-from fedssa.core.seeds import numpy_rng, one_thread
-from fedssa.core.task import Task
+from fedssa.core.client import AnyAnswer, AnyMethod, ClientInfo
+from fedssa.core.context import ServerContext
+from fedssa.core.message import digest, num_bytes, num_params, owned
+from fedssa.core.method import Upload
+from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.errors import AnswerError
-from fedssa.record import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.kernels import using
+from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +26,13 @@ class Rounds:
 
 
 class Federation(Protocol):
-    """Where the clients are: in this process, in workers, at sites. Only payloads cross it."""
+    """Where the clients are: in this process, in workers, at sites. Only messages cross it."""
 
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         """Every client says hello; in the order of ids 0 … N - 1. Sites may be missing, and are asked for again."""
         ...
 
-    def run_round(self, t: int, downlinks: Mapping[int, Tensors]) -> list[Answer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
         """Each client in `downlinks` receives, trains and answers. Of a site, there may be no answer."""
         ...
 
@@ -38,26 +41,27 @@ class Round(NamedTuple):
     """A finished round: what to write down, and the state from which the next one starts."""
 
     record: RoundRecord
-    server: Tensors
+    server: Any
 
 
 def cohort(num_clients: int, fraction: float, seed: int, t: int) -> list[int]:
     """K = max(1, floor(C·N + 0.5)) clients without replacement, the same for every method."""
-    size = max(1, math.floor(fraction * num_clients + 0.5))
-    chosen = numpy_rng(seed, "cohort", t=t).choice(num_clients, size, replace=False)
+    exact = Fraction(repr(fraction)) * num_clients  # as it was written: 0.29 · 50 is 14.5, in binary floats less
+    chosen = numpy_rng(seed, "cohort", t=t).choice(
+        num_clients, max(1, math.floor(exact + Fraction(1, 2))), replace=False
+    )
     return sorted(int(c) for c in chosen)
 
 
 def run_rounds(
-    method: Method,
+    method: AnyMethod,
     federation: Federation,
-    task: Task,
+    ctx: ServerContext,
     rounds: Rounds,
     *,
-    seed: int,
     evaluate_start: bool = True,
     history: Sequence[RoundRecord] = (),
-    server: Tensors | None = None,
+    server: Any = None,
     num_clients: int | None = None,
 ) -> Iterator[Round]:
     """Yield the start (t = -1) and every round; with the records and server state so far, go on from there.
@@ -68,39 +72,45 @@ def run_rounds(
     num_clients = num_clients or len(infos)
     scores = latest_scores(history)
     if not history:
-        with one_thread():
-            server = owned(method.server_init(task, seed))
+        with one_thread(), using("torch"), seeded(ctx.seed, "server"):
+            server = owned(method.server_init(ctx))
         starts = [ClientRecord(info.id, info.start) for info in infos.values() if info.start is not None]
         scores = {start.id: start.scores for start in starts}
-        yield Round(_record(-1, starts, scores, server, method.events(server)), server)
-    assert server is not None, "records without the server's state"
+        yield Round(_record(-1, starts, scores, server), server)
     for t in range(max(0, len(history) - 1), rounds.total):
-        participants = cohort(num_clients, rounds.fraction, seed, t)
+        now, participants = ctx.at(t), cohort(num_clients, rounds.fraction, ctx.seed, t)
         if len(infos) < num_clients:
             infos |= {info.id: info for info in federation.join(evaluate_start=False)}
         with one_thread():
-            downlinks = {k: owned(method.downlink(server, infos[k], t)) for k in participants if k in infos}
+            downlinks = {k: owned(method.downlink(server, infos[k], now)) for k in participants if k in infos}
         answers = sorted(federation.run_round(t, downlinks), key=lambda answer: answer.client)
-        if not answers:
-            raise AnswerError(f"round {t}: no client has answered, so there is nothing to aggregate")
-        for answer in answers:
-            _check(answer, t)
-        with one_thread():
-            uploads = [Upload(infos[a.client], a.payload) for a in answers]
-            before, server = server, owned(method.aggregate(server, uploads, t))
+        before, server = server, _aggregated(method, server, answers, infos, now)
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
-        record = _record(t, clients, scores, server, method.events(server))
-        absent = tuple(sorted(set(participants) - {answer.client for answer in answers}))
-        yield Round(replace(record, shaking=method.shaking(before, server), absent=absent), server)
+        record = replace(
+            _record(t, clients, scores, server),
+            metrics=method.metrics(before, server),
+            absent=tuple(sorted(set(participants) - {answer.client for answer in answers})),
+            server_flops=sum(now.flops) if now.flops and now.count_flops else None,
+        )
+        yield Round(record, server)
 
 
-def _check(answer: Answer, t: int) -> None:
-    if not all_finite(answer.payload):
-        raise AnswerError(f"client {answer.client}, round {t}: its upload holds NaN or infinity")
+def _aggregated(
+    method: AnyMethod, server: Any, answers: Sequence[AnyAnswer], infos: Mapping[int, ClientInfo], ctx: ServerContext
+) -> Any:
+    if not answers:
+        raise AnswerError(f"round {ctx.t}: no client has answered, so there is nothing to aggregate")
+    for answer in answers:
+        try:
+            method.check_upload(answer.payload, infos[answer.client], ctx)
+        except AnswerError as error:
+            raise AnswerError(f"client {answer.client}, round {ctx.t}: {error}") from error
+    with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server", t=ctx.t):
+        return owned(method.aggregate(server, [Upload(infos[a.client], a.payload) for a in answers], ctx))
 
 
-def _client_record(answer: Answer, down: Tensors) -> ClientRecord:
+def _client_record(answer: AnyAnswer, down: Any) -> ClientRecord:
     return ClientRecord(
         id=answer.client,
         scores=answer.scores,
@@ -114,10 +124,9 @@ def _client_record(answer: Answer, down: Tensors) -> ClientRecord:
         bytes_down=num_bytes(down),
         upload_digest=digest(answer.payload),
         state_digest=answer.state_digest,
+        tuning_flops=answer.tuning_flops,
     )
 
 
-def _record(
-    t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Tensors, events: dict[str, int]
-) -> RoundRecord:
-    return RoundRecord(t, mean_accuracy(scores.values()), len(scores), tuple(clients), digest(server), events)
+def _record(t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Any) -> RoundRecord:
+    return RoundRecord(t, mean_accuracy(scores.values()), len(scores), tuple(clients), digest(server))

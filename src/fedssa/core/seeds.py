@@ -12,12 +12,16 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stream = Literal["partition", "split", "start", "cohort", "batches", "augment", "training", "server"]
+Stream = Literal[
+    "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public"
+]
 
 
-def derive(seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None) -> int:
-    """A 63-bit seed of its own for each (seed, stream, round, client), and step where there is one."""
-    name = "/".join(str(part) for part in (seed, stream, t, client, step) if part is not None).encode()
+def derive(
+    seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None, phase: str | None = None
+) -> int:
+    """A 63-bit seed of its own for each (seed, stream, round, client), and step and phase where there is one."""
+    name = "/".join(str(part) for part in (seed, stream, t, client, step, phase) if part is not None).encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") >> 1
 
 
@@ -25,17 +29,19 @@ def numpy_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> np
     return np.random.default_rng(derive(seed, stream, t=t, client=client))
 
 
-def torch_rng(seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(seed, stream, t=t, client=client, step=step))
+def torch_rng(
+    seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None, phase: str | None = None
+) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, stream, t=t, client=client, step=step, phase=phase))
 
 
 @contextmanager
-def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1) -> Iterator[None]:
+def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1, phase: str | None = None) -> Iterator[None]:
     """For code that draws from torch's global generator (initialisers, dropout); the generator is put back."""
     before = torch.get_rng_state()
     try:
         # not torch.manual_seed: for every device that is not there it keeps a traceback, a millisecond and some memory
-        torch.default_generator.manual_seed(derive(seed, stream, t=t, client=client))
+        torch.default_generator.manual_seed(derive(seed, stream, t=t, client=client, phase=phase))
         yield
     finally:
         torch.set_rng_state(before)

@@ -174,3 +174,14 @@ def _kind(value: object) -> str:
 
 def _line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
+
+
+def header_rows(header: nn.Linear) -> Tensor:
+    """The header as class rows (weight[s], bias[s]): [S, d + 1], a copy."""
+    return torch.cat([header.weight, header.bias[:, None]], dim=1)
+
+
+@torch.no_grad()
+def set_header_rows(header: nn.Linear, classes: Tensor, rows: Tensor) -> None:
+    header.weight[classes] = rows[:, :-1]
+    header.bias[classes] = rows[:, -1]

@@ -1,13 +1,32 @@
 """The task that all clients share: all a server needs to start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedssa.core.seeds import seeded
+from fedssa.core.tensors import Layout, layout_of, module_state
+from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
     from fedssa.core.split import SplitModel
+
+Build = Callable[[], "SplitModel"]
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A task as it is written down: all of it but how models are built."""
+
+    num_classes: int
+    input_shape: tuple[int, ...]
+    width: int
+    num_rounds: int
+    num_clients: int = 0
+
+    def task(self) -> "Task":
+        return Task(self.num_classes, self.input_shape, self.width, self.num_rounds, self.num_clients)
 
 
 @dataclass(frozen=True)
@@ -16,10 +35,44 @@ class Task:
     input_shape: tuple[int, ...]  # (channels, height, width) of an image, (size,) of a vector
     width: int = 500  # d, the size of the representation: every header is [S, d] with bias
     num_rounds: int = 1  # T
-    build_shared: "Callable[[], SplitModel] | None" = field(default=None, compare=False, repr=False)  # models.shared
+    num_clients: int = 0  # N; 0 where nobody has said it
+    build_shared: Build | None = field(default=None, compare=False, repr=False)  # models.shared
+    build_server: Build | None = field(default=None, compare=False, repr=False)  # models.server
+    prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes
 
     def shared_start(self, seed: int) -> "SplitModel":
         """The shared model with the weights it starts from, at the server and at every client."""
-        assert self.build_shared is not None, "this task has no shared model"
+        if self.build_shared is None:
+            raise SettingsError("models.shared is missing: this task has no shared model, and the method asks for it")
         with seeded(seed, "server"):
             return self.build_shared()
+
+    def server_start(self, seed: int) -> "SplitModel":
+        """The server's own model with the weights it starts from."""
+        if self.build_server is None:
+            raise SettingsError(
+                "models.server is missing: this task has no model for the server, and the method asks for it"
+            )
+        with seeded(seed, "server"):
+            return self.build_server()
+
+    def prototype_start(self, name: str, seed: int) -> "SplitModel":
+        """A model of an architecture that the server can run, with the weights that all clients with it start from."""
+        if name not in self.prototypes:
+            known = ", ".join(self.prototypes) or "none"
+            raise SettingsError(f"models.prototypes: has no {name!r}, which a client says it has; it has {known}")
+        with seeded(seed, "server", phase=name):
+            return self.prototypes[name]()
+
+    @cached_property
+    def prototype_layouts(self) -> dict[str, Layout]:
+        return {name: layout_of(module_state(self.prototype_start(name, 0))) for name in self.prototypes}
+
+    @cached_property
+    def shared_layout(self) -> Layout:
+        """What every state of the shared model looks like."""
+        return layout_of(module_state(self.shared_start(0)))
+
+
+def facts_of(task: Task) -> TaskFacts:
+    return TaskFacts(task.num_classes, task.input_shape, task.width, task.num_rounds, task.num_clients)

@@ -1,146 +1,288 @@
-"""The one local training loop, and evaluation."""
+"""The one training loop, the phases of a client's round that run it, and evaluation."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge, Gt, Le, Lt
-from torch import Tensor
+from annotated_types import Ge, Gt, Le
+from torch import Tensor, nn
 
 from fedssa.core.augment import draw
-from fedssa.core.method import Method
-from fedssa.core.payload import Tensors
+from fedssa.core.optim import SGD, Optimiser
+from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.schedules import Constant, Schedule
 from fedssa.core.seeds import one_thread, seeded, torch_rng
-from fedssa.core.sgd import SGD
+from fedssa.core.tensors import all_finite
 from fedssa.errors import Diverged
-from fedssa.kernels import Moves, gather, using
-from fedssa.kernels.in_torch import as_floats
-from fedssa.record import Scores
+from fedssa.kernels import using
+from fedssa.records import Scores
 
 if TYPE_CHECKING:
-    from fedssa.core.client import Client
+    from fedssa.core.client import AnyMethod, Client
+    from fedssa.core.context import Context
 
 EVAL_BATCH = 256  # a constant: the bits of a logit depend on the size of its batch
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalTraining:
-    """How a client trains between receiving and answering: SGD with a fresh state every round."""
+class Training:
+    """How weights are trained: the optimiser has a fresh state in every phase."""
 
     epochs: Annotated[int, Ge(1), Le(10**6)] = 1
     batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
     lr: Annotated[float, Gt(0)] = 0.01
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    weight_decay: Annotated[float, Ge(0)] = 0.0
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
+    optimiser: Optimiser = field(default_factory=SGD)
+    schedule: Schedule = field(default_factory=Constant)
+
+    def rates(self, t: int, num_rounds: int, num_steps: int, lr: float | None = None) -> Iterator[float]:
+        """The learning rate of each step of a phase in round t; before the first round as in it."""
+        for step in range(num_steps):
+            yield (lr or self.lr) * self.schedule.factor(max(0, t), num_rounds, step, num_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining(Training):
+    """How a client trains between receiving and answering."""
+
     augment: bool = False  # training batches, as the data set allows it
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    x: Tensor  # as a model takes it: [B, ...], or [views, B, ...] if the method wants several
+    y: Tensor  # int64 [B]
+    index: Tensor  # places in the client's samples, or in X_t; of "both": −1 − j is the client's own sample j
+
+
+Loss = Callable[["Client", Batch], Tensor]
+Part = Literal["extractor", "header"] | type[nn.Module]  # of the client's net, or a module that it keeps
+
+
 @dataclass(frozen=True)
-class Samples:
-    """Samples in memory, as they come from the data set."""
+class Phase:
+    """One stretch of a client's training. What it does not say is as in [local]."""
 
-    x: Tensor  # uint8 or float32 images [n, H, W, C], or float32 vectors [n, size]
-    y: Tensor  # int64 [n]
+    loss: Loss
+    data: Literal["train", "public", "all-public", "both"] | Tensor = "train"  # a tensor: places in its own samples
+    epochs: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    trains: tuple[Part, ...] = ()  # (): everything; else all the rest is frozen and in eval mode
 
-    def __len__(self) -> int:
-        return len(self.y)
-
-
-class LocalData(NamedTuple):
-    train: Samples
-    val: Samples
-    test: Samples
-
-
-class TrainStats(NamedTuple):
-    loss: float  # mean over the samples of the round
-    steps: int
-    sums: Tensors  # what the method's loss asked to sum
+    @property
+    def is_private(self) -> bool:
+        return isinstance(self.data, Tensor) or self.data == "train"
 
 
-def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
-    """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
-    x = as_floats(x)
-    if x.ndim != 4:
-        return x
-    x = x.permute(0, 3, 1, 2)
-    # not .contiguous(): with one channel that is both formats at once, and convolutions would go by the strides
-    return x if channels_last else x.clone(memory_format=torch.contiguous_format)
+class Fitted(NamedTuple):
+    loss: float  # mean over the samples; not finite if training had to stop
+    sizes: Counter[int]  # how many batches of each size
+
+    @property
+    def steps(self) -> int:
+        return self.sizes.total()
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss)
 
 
-def train(client: "Client", method: Method, local: LocalTraining, t: int) -> TrainStats:
-    """E epochs over the client's training samples in batches; the last, smaller batch is used too."""
-    modules = (client.net, *client.aux.values())
-    for module in modules:
-        module.train()
-    params = [p for module in modules for p in module.parameters()]
-    sgd = SGD(params, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
-    samples = client.data.train
-    order = torch_rng(client.seed, "batches", t=t, client=client.id)
-    total, steps, sums = 0.0, 0, dict[str, Tensor]()
-    norm = client.header_norm()
-    with seeded(client.seed, "training", t=t, client=client.id):
-        for _ in range(local.epochs):
-            for batch in torch.split(torch.randperm(len(samples), generator=order), local.batch_size):
-                augmented = local.augment or method.num_views > 1
-                x = views(client, batch, method.num_views, t, steps) if augmented else batch_of(client, samples, batch)
-                loss, stats = method.loss(client, x, samples.y[batch])
-                sgd.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                if local.clip:
-                    torch.nn.utils.clip_grad_norm_(sgd.params, local.clip)
-                sgd.step()
-                value = loss.item()
-                if not math.isfinite(value):
-                    raise Diverged(client.id, t, norm)
-                total, steps = total + value * len(batch), steps + 1
-                for name, stat in stats.items():
-                    sums[name] = sums[name] + stat.detach() if name in sums else stat.detach()
-    return TrainStats(total / (local.epochs * len(samples)), steps, sums)
+class Trained(NamedTuple):
+    """A phase that has run."""
+
+    phase: Phase
+    fitted: Fitted
 
 
-def batch_of(client: "Client", samples: Samples, index: Tensor, moves: Moves | None = None) -> Tensor:
-    return as_input(gather(samples.x, index, moves), channels_last=client.net.channels_last)
+def fit(
+    loss: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    params: Iterable[nn.Parameter],
+    how: Training,
+    rates: Iterable[float],
+) -> Fitted:
+    """Every training of ours is this loop: clients' phases, tuning, and servers."""
+    steps, total, sizes = how.optimiser.start(params), 0.0, Counter[int]()
+    for batch, lr in zip(batches, rates, strict=True):
+        value = loss(batch)
+        steps.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        if how.clip:
+            torch.nn.utils.clip_grad_norm_(steps.params, how.clip)
+        steps.step(lr)
+        now = value.item()
+        sizes[len(batch.index)] += 1
+        if not math.isfinite(now):
+            return Fitted(now, sizes)
+        total += now * len(batch.index)
+    return Fitted(total / max(1, sum(size * num for size, num in sizes.items())), sizes)
 
 
-def views(client: "Client", index: Tensor, num_views: int, t: int, step: int) -> Tensor:
+def num_batches(num_samples: int, batch_size: int) -> int:
+    return -(-num_samples // batch_size)
+
+
+# -- a client's round ----------------------------------------------------------------------------------------------
+def train(
+    client: "Client", phases: Sequence[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
+) -> list[Trained]:
+    """One phase after another; the first on the client's own samples has the same batches with every method."""
+    ran, norm = list[Trained](), client.header_norm()
+    for number, phase in enumerate(phases):
+        first = not kind and phase.is_private and not any(before.phase.is_private for before in ran)
+        stream = None if first else f"{kind}{number}"
+        with (
+            only(client, phase.trains) as params,
+            seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream),
+        ):
+            num_steps, batches = batches_of(client, phase, local, ctx, stream)
+            rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
+            fitted = fit(partial(phase.loss, client), batches, params, local, rates)
+        if not fitted.is_finite:
+            raise Diverged(client.id, ctx.t, norm)
+        ran.append(Trained(phase, fitted))
+    weights = nn.ModuleList([client.net, *client.modules()]).parameters()  # a buffer may hold harmless infinities
+    if not all_finite(p.detach() for p in weights):
+        raise Diverged(client.id, ctx.t, norm)
+    return ran
+
+
+@contextmanager
+def only(client: "Client", trains: Sequence[Part]) -> Iterator[list[nn.Parameter]]:
+    """Within, these parts train and the others are frozen and in eval mode; what a user froze stays frozen."""
+    modules = nn.ModuleList([client.net, *client.modules()])
+    modules.train()
+    if not trains:
+        yield list(modules.parameters())
+        return
+    parts = nn.ModuleList([_part(client, part) for part in trains])
+    chosen = {id(p) for p in parts.parameters()}
+    frozen = [p for p in modules.parameters() if p.requires_grad and id(p) not in chosen]
+    modules.eval()
+    parts.train()
+    with ExitStack() as undo:
+        for p in frozen:
+            undo.callback(p.requires_grad_, True)
+            p.requires_grad_(False)
+        yield list(parts.parameters())
+
+
+def _part(client: "Client", part: Part) -> nn.Module:
+    if isinstance(part, type):
+        return client[part]
+    return client.net.header if part == "header" else client.net.extractor
+
+
+def batches_of(
+    client: "Client", phase: Phase, local: LocalTraining, ctx: "Context", stream: str | None
+) -> tuple[int, Iterator[Batch]]:
+    """E epochs over the phase's samples; the last, smaller batch of an epoch is used too."""
+    pool, size = places(client, phase, ctx), phase.batch_size or local.batch_size
+    epochs = local.epochs if phase.epochs is None else phase.epochs
+    order = torch_rng(ctx.seed, "batches", t=ctx.t, client=client.id, phase=stream)
+
+    def drawn() -> Iterator[Batch]:
+        step = 0
+        for _ in range(epochs):
+            for index in torch.split(pool[torch.randperm(len(pool), generator=order)], size):
+                yield batch_at(client, phase, index, ctx, step, stream, augment=local.augment)
+                step += 1
+
+    return epochs * num_batches(len(pool), size), drawn()
+
+
+def places(client: "Client", phase: Phase, ctx: "Context") -> Tensor:
+    """Where the samples of a phase are, as `Batch.index` says it."""
+    if isinstance(phase.data, Tensor):
+        return phase.data
+    own, public = torch.arange(len(client.data.train)), ctx.public
+    if phase.data == "train":
+        return own
+    assert public is not None, "a phase on public data, and there are none"
+    if phase.data == "all-public":
+        return torch.arange(len(public.samples))
+    shared = torch.arange(public.num)
+    return shared if phase.data == "public" else torch.cat([-1 - own, shared])
+
+
+def batch_at(
+    client: "Client", phase: Phase, index: Tensor, ctx: "Context", step: int, stream: str | None, *, augment: bool
+) -> Batch:
+    own = client.data.train
+    if phase.is_private:
+        num_views = client.method.num_views
+        augmented = augment or num_views > 1
+        x = views(client, index, num_views, ctx, step, stream) if augmented else batch_of(client, own, index)
+        return Batch(x, own.y[index], index)
+    public = client.public_samples(ctx, whole=phase.data == "all-public")
+    if phase.data != "both":
+        return Batch(batch_of(client, public, index), public.y[index], index)
+    mine = index < 0
+    x = torch.cat([batch_of(client, own, -1 - index[mine]), batch_of(client, public, index[~mine])])
+    return Batch(
+        x, torch.cat([own.y[-1 - index[mine]], public.y[index[~mine]]]), torch.cat([index[mine], index[~mine]])
+    )
+
+
+def batch_of(client: "Client", samples: Samples, index: Tensor) -> Tensor:
+    return samples.batch(index, channels_last=client.net.channels_last)
+
+
+def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Tensor:
     """Augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
-    samples, rng = client.data.train, torch_rng(client.seed, "augment", t=t, client=client.id, step=step)
+    samples = client.data.train
+    rng = torch_rng(ctx.seed, "augment", t=ctx.t, client=client.id, step=step, phase=stream)
     size = samples.x.shape[1:3]
     drawn = (draw(client.augmentations, len(index), *size, rng) if len(size) == 2 else None for _ in range(num_views))
-    augmented = [batch_of(client, samples, index, moves) for moves in drawn]
+    augmented = [samples.batch(index, channels_last=client.net.channels_last, moves=moves) for moves in drawn]
     return torch.stack(augmented) if num_views > 1 else augmented[0]
 
 
+# -- passes without training -----------------------------------------------------------------------------------------
 @torch.no_grad()
 def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
     """Of each class the mean representation of its training samples [S, d], and their number [S]."""
-    client.net.eval()
     samples, num_classes = client.data.train, client.task.num_classes
     sums = client.net.header.weight.new_zeros(num_classes, client.task.width)
-    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH):
-        x = batch_of(client, samples, batch)
-        sums.index_add_(0, samples.y[batch], client.net.extractor(x))
+    for index, representations in _passes(client, samples):
+        sums.index_add_(0, samples.y[index], representations)
     counts = torch.bincount(samples.y, minlength=num_classes)
     return sums / counts.clamp(min=1)[:, None], counts
 
 
 @torch.no_grad()
+def outputs(client: "Client", samples: Samples) -> Tensor:
+    """The logits of the client's net as it is now: [n, S]."""
+    return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
+
+
+def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
+    """Representations batch by batch in eval mode; they are counted as work of the round."""
+    client.net.eval()
+    client.num_passed += len(samples)
+    for index in torch.split(torch.arange(len(samples)), EVAL_BATCH):
+        yield index, client.net.extractor(batch_of(client, samples, index))
+
+
+@torch.no_grad()
 def representations(client: "Client", samples: Samples, num: int) -> Tensor:
     """What the header sees of the first samples: at most [num, d]."""
-    client.net.eval()
     found = [client.net.header.weight.new_zeros(0, client.task.width)]
     with one_thread(), using(client.kernel):
-        for batch in torch.split(torch.arange(min(num, len(samples))), EVAL_BATCH) if num else ():
-            found.append(client.net.extractor(batch_of(client, samples, batch)))
+        if num and len(samples):
+            found += [part for _, part in _passes(client, samples.take(torch.arange(min(num, len(samples)))))]
     return torch.cat(found)
 
 
-def evaluate(client: "Client", method: Method) -> Scores:
+def evaluate(client: "Client", method: "AnyMethod") -> Scores:
     """The client's own model on its own validation and test samples."""
-    for module in (client.net, *client.aux.values()):
+    for module in (client.net, *client.modules()):
         module.eval()
     return Scores(
         test=_accuracy(client, method, client.data.test),
@@ -151,7 +293,7 @@ def evaluate(client: "Client", method: Method) -> Scores:
 
 
 @torch.no_grad()
-def _accuracy(client: "Client", method: Method, samples: Samples) -> dict[str, float]:
+def _accuracy(client: "Client", method: "AnyMethod", samples: Samples) -> dict[str, float]:
     correct: dict[str, int] = {}
     for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
         x = batch_of(client, samples, batch)
@@ -159,3 +301,6 @@ def _accuracy(client: "Client", method: Method, samples: Samples) -> dict[str, f
             hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
             correct[kind] = correct.get(kind, 0) + hits
     return {kind: hits / len(samples) for kind, hits in correct.items()}
+
+
+__all__ = ["Batch", "LocalData", "LocalTraining", "Phase", "Samples", "as_input", "fit", "train"]

@@ -9,6 +9,7 @@ import numpy as np
 from fedssa.errors import DataError
 
 FORMS = (("uint8", 4), ("float32", 4), ("float32", 2))  # type and number of axes of x
+TYPES = "give images as uint8 (0 to 255) or float32, features as float32"  # other numbers are not converted in silence
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class Arrays:
 
 
 def arrays_from(x: object, y: object, class_names: Sequence[str] | None, where: str) -> Arrays:
-    """Arrays from what users store: any numbers, channels first or last, labels as numbers or names."""
+    """Arrays from what users store: bytes or floats, channels first or last, labels as numbers or names."""
     labels, names = number_labels(np.asarray(y), class_names, where)
     return Arrays(standard_x(np.asarray(x), where), labels, names)
 
@@ -32,24 +33,20 @@ def standard_x(x: np.ndarray, where: str) -> np.ndarray:
             f"{where}: x is {x.dtype} of shape {x.shape}; "
             "it must be numbers of shape [n, d] (vectors), [n, H, W] or [n, H, W, C] (images)"
         )
+    if x.dtype.kind != "f" and x.dtype != np.uint8:
+        raise DataError(f"{where}: x is {x.dtype}; {TYPES}")
     if x.ndim == 2:
         return _float32(x)
     if x.ndim == 3:
         x = x[..., None]
     elif x.shape[1] in (1, 3) and x.shape[3] not in (1, 3):
         x = x.transpose(0, 2, 3, 1)
-    return _float32(x) if x.dtype.kind == "f" else _uint8(x, where)
+    return _float32(x) if x.dtype.kind == "f" else np.ascontiguousarray(x)
 
 
 def _float32(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # too large becomes infinity, which `check` refuses by name
         return np.ascontiguousarray(x, dtype=np.float32)
-
-
-def _uint8(x: np.ndarray, where: str) -> np.ndarray:
-    if x.dtype.kind == "b" or (x.dtype != np.uint8 and x.size and (x.min() < 0 or x.max() > 255)):
-        raise DataError(f"{where}: images of type {x.dtype} must be whole numbers from 0 to 255, or floats")
-    return np.ascontiguousarray(x, dtype=np.uint8)
 
 
 def number_labels(y: np.ndarray, class_names: Sequence[str] | None, where: str) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -23,7 +23,7 @@ from fedssa.errors import DataError
 
 __all__ = ["Arrays", "Dataset", "Source", "prepare"]
 
-FORMAT = 1  # of a cache entry; a new number makes all old entries unused
+FORMAT = 2  # of a cache entry; a new number makes all old entries unused
 META, NAMES = "meta.json", ("x.npy", "y.npy", "meta.json")
 
 

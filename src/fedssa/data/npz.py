@@ -16,7 +16,8 @@ class Npz:
     """A .npz file with arrays x (images or vectors) and y (labels), optionally class_names.
 
     x is [n, H, W], [n, H, W, C] or (with 1 or 3 channels) [n, C, H, W] images, or [n, d] vectors;
-    y holds numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they are.
+    y holds numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they are, and
+    other numbers are refused.
     """
 
     file: str

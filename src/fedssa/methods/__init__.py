@@ -1,20 +1,22 @@
 """Methods by name. A new one is a file here and a line in METHODS; from outside, an import path in the recipe."""
 
-from typing import Any
-
-from fedssa.core.method import Method
+from fedssa.core.client import AnyMethod
+from fedssa.core.method import Preset
+from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedproto import FedProto
+from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.standalone import Standalone
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[AnyMethod]] = {
     "standalone": Standalone,
     "fedssa": FedSSA,
     "fedssa-plus": FedSSAPlus,
@@ -25,28 +27,36 @@ METHODS: dict[str, type[Method]] = {
     "lg-fedavg": LGFedAvg,
     "fedclassavg": FedClassAvg,
     "fedavg": FedAvg,
+    "fedrep": FedRep,
+    "fedgh": FedGH,
+    "ds-fl": DSFL,
 }
 
-# name -> (class, settings that make it what it is). m1 and m2 are the ablations of the paper's appendix.
-PRESETS: dict[str, tuple[type[Method], dict[str, Any]]] = {
-    "standalone-scaled": (Standalone, {"header_scale": 3.0}),
-    "m1-a": (FedSSA, {"shared_rows": "all", "scope": "all", "fusion": "replace"}),
-    "m1-b": (FedSSA, {"shared_rows": "all", "scope": "all", "fusion": "sum"}),
-    "m2-a": (FedSSA, {"shared_rows": "seen", "scope": "all", "fusion": "replace"}),
-    "m2-b": (FedSSA, {"shared_rows": "seen", "scope": "seen", "fusion": "replace"}),
+PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
+    name: (method, preset) for method in METHODS.values() for name, preset in method.presets.items()
 }
+
+
+def colour_of(name: str) -> str | None:
+    """Of a method or preset of ours."""
+    return PRESETS[name][1].colour if name in PRESETS else METHODS[name].colour if name in METHODS else None
+
 
 __all__ = [
+    "DSFL",
     "FD",
     "FML",
     "METHODS",
     "PRESETS",
     "FedAvg",
     "FedClassAvg",
+    "FedGH",
     "FedKD",
     "FedProto",
+    "FedRep",
     "FedSSA",
     "FedSSAPlus",
     "LGFedAvg",
     "Standalone",
+    "colour_of",
 ]

@@ -10,8 +10,8 @@ Augmentation under Non-IID Private Data", 2018.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, final
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, final
 
 import torch
 from annotated_types import Ge
@@ -20,63 +20,88 @@ from torch.nn.functional import cross_entropy, log_softmax
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.fields import i64, ids, probabilities
+from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import expect_rows, remember, remembered
-from fedssa.core.payload import Tensors
-from fedssa.core.task import Task
+from fedssa.core.training import Batch
+
+
+@message
+class Up:
+    classes: Annotated[Tensor, ids("S_k")]
+    outputs: Annotated[Tensor, probabilities("S_k", "S")]
+    counts: Annotated[Tensor, i64("S_k")]
+
+
+@message
+class Reports:
+    """The last one of each owner."""
+
+    upload: dict[int, Up] = field(default_factory=dict)
+
+
+@message
+class Down:
+    classes: Annotated[Tensor, ids("m")]
+    teachers: Annotated[Tensor, probabilities("m", "S")]
+
+
+@message
+class Teachers:
+    """What a client keeps of the others' outputs; `taught` says for which classes some came."""
+
+    outputs: Tensor  # [S, S]
+    taught: Tensor  # [S]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FD(Method):
+class FD(Method[Reports, Down, Up]):
     """Mean softmax outputs of the seen classes are shared; each client distils from the others' means."""
+
+    colour: ClassVar[str] = "#109dd9"
 
     gamma: Annotated[float, Ge(0)] = 0.1
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.memory["teacher"] = torch.zeros(task.num_classes, task.num_classes)
-        client.memory["taught"] = torch.zeros(task.num_classes, dtype=torch.bool)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        num_classes = ctx.task.num_classes
+        client.keep(Teachers(torch.zeros(num_classes, num_classes), torch.zeros(num_classes, dtype=torch.bool)))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        reports = [report for k, report in remembered(server).items() if k != to.id]
+    def downlink(self, server: Reports, to: ClientInfo, ctx: ServerContext) -> Down | None:
+        others = [report for k, report in sorted(server.upload.items()) if k != to.id]
         teachers = {}
         for label in to.seen_classes:
-            outputs = [r["outputs"][r["classes"] == label] for r in reports if label in r["classes"]]
+            outputs = [report.outputs[report.classes == label] for report in others if label in report.classes]
             if outputs:
                 teachers[label] = torch.cat(outputs).mean(dim=0)
-        if not teachers:
-            return {}
-        return {"classes": torch.tensor(list(teachers)), "teachers": torch.stack(list(teachers.values()))}
+        return Down(torch.tensor(list(teachers)), torch.stack(list(teachers.values()))) if teachers else None
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        client.memory["taught"].zero_()
-        if down:
-            client.memory["taught"][down["classes"]] = True
-            client.memory["teacher"][down["classes"]] = down["teachers"]
+    def receive(self, client: Client, down: Down | None, ctx: Context) -> None:
+        kept = client[Teachers]
+        kept.taught.zero_()
+        if down is not None:
+            kept.taught[down.classes] = True
+            kept.outputs[down.classes] = down.teachers
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        z = client.net(x)
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        y, kept, num_classes = batch.y, client[Teachers], client.task.num_classes
+        z = client.net(batch.x)
         log_p = log_softmax(z, dim=1)
-        teacher, taught = client.memory["teacher"][y], client.memory["taught"][y]
-        distilled = -((teacher * log_p).sum(dim=1) * taught).mean()
-        num_classes = client.task.num_classes
-        outputs = log_p.new_zeros(num_classes, num_classes).index_add_(0, y, log_p.detach().exp())
-        stats = {"outputs": outputs, "counts": torch.bincount(y, minlength=num_classes)}
-        return cross_entropy(z, y) + self.gamma * distilled, stats
+        distilled = -((kept.outputs[y] * log_p).sum(dim=1) * kept.taught[y]).mean()
+        client.stats.add("outputs", log_p.new_zeros(num_classes, num_classes).index_add_(0, y, log_p.detach().exp()))
+        client.stats.add("counts", torch.bincount(y, minlength=num_classes))
+        return cross_entropy(z, y) + self.gamma * distilled
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        outputs, counts = stats["outputs"][client.seen], stats["counts"][client.seen]
-        return {"classes": client.seen, "outputs": outputs / counts[:, None], "counts": counts}
+    def uplink(self, client: Client, ctx: Context) -> Up:
+        outputs, number = client.stats["outputs"][client.seen], client.stats["counts"][client.seen]
+        return Up(client.seen, outputs / number[:, None], number)
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        return remember(remembered(server) | {upload.info.id: upload.payload for upload in uploads})
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect_rows(payload, info.seen_classes, counts=True, outputs=task.num_classes)
+    def aggregate(self, server: Reports, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Reports:
+        return Reports(server.upload | {upload.info.id: upload.payload for upload in uploads})

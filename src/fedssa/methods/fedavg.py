@@ -17,55 +17,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 from torch.func import functional_call
 from typing_extensions import override
 
-from fedssa.core.client import Client, ClientInfo, copy_in, module_state
+from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import weighted_mean
-from fedssa.core.payload import Tensors, expect, layout_of
-from fedssa.core.task import Task
+from fedssa.core.tensors import copy_in, module_state
+from fedssa.methods.parts.means import mean_state
+from fedssa.methods.parts.model import Received, Weights, received_from, weights_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Method):
+class FedAvg(Method[Weights, Weights, Weights]):
     """Whole models are averaged by samples and replaced; all clients need one architecture."""
 
     needs_same_models: ClassVar[bool] = True
+    colour: ClassVar[str] = "#2310b4"
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        return module_state(task.shared_start(seed))
+    def server_init(self, ctx: ServerContext) -> Weights:
+        return weights_of(ctx.task.shared_start(ctx.seed))
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.memory |= {name: tensor.clone() for name, tensor in module_state(client.net).items()}
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(received_from(client.net))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
+    def downlink(self, server: Weights, to: ClientInfo, ctx: ServerContext) -> Weights:
         return server
 
     @override
-    @torch.no_grad()
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        copy_in(down, module_state(client.net))
-        copy_in(module_state(client.net), client.memory)
+    def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
+        if down is not None:
+            copy_in(down.weights, module_state(client.net))
+            client[Received].replace(down.weights)
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return module_state(client.net)
+    def uplink(self, client: Client, ctx: Context) -> Weights:
+        return weights_of(client.net)
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        return weighted_mean([upload.payload for upload in uploads], [upload.info.num_train for upload in uploads])
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect(payload, layout_of(module_state(task.shared_start(0))))  # the one architecture that all have
+    def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
+        samples = [upload.info.num_train for upload in uploads]
+        return Weights(mean_state([upload.payload.weights for upload in uploads], samples))
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
-        return {"head": client.net(x), "received": functional_call(client.net, client.memory, (x,))}
+        return {"head": client.net(x), "received": functional_call(client.net, client[Received].weights, (x,))}

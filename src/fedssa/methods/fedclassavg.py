@@ -25,18 +25,29 @@ from torch.nn.functional import cross_entropy, mse_loss, normalize
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import header_rows, set_header_rows, weighted_mean
-from fedssa.core.payload import Tensors, expect
-from fedssa.core.task import Task
+from fedssa.core.training import Batch
+from fedssa.methods.parts.header import GlobalHeader, Header, header_of, replace_header
+from fedssa.methods.parts.means import mean
+
+
+@message
+class Anchor:
+    """The global header that a client keeps near to."""
+
+    rows: Tensor  # [S, d + 1]
+    known: Tensor  # whether one has come
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedClassAvg(Method):
+class FedClassAvg(Method[GlobalHeader, Header, Header]):
     """The header is averaged; locally, contrastive learning on two augmented views and a proximal term."""
 
     num_views: ClassVar[int] = 2
+    colour: ClassVar[str] = "#99980b"
 
     rho: Annotated[float, Ge(0)] = 0.1
     tau: Annotated[float, Gt(0)] = 0.07
@@ -44,44 +55,42 @@ class FedClassAvg(Method):
     normalised: bool = True  # False with tau = 100 is the reference implementation's, made for Adam at lr 1e-4
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.memory["global"] = torch.zeros(task.num_classes, task.width + 1)
-        client.memory["known"] = torch.zeros((), dtype=torch.bool)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        rows = torch.zeros(ctx.task.num_classes, ctx.task.width + 1)
+        client.keep(Anchor(rows, torch.zeros((), dtype=torch.bool)))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        return server
+    def downlink(self, server: GlobalHeader, to: ClientInfo, ctx: ServerContext) -> Header | None:
+        return None if server.rows is None else Header(server.rows)
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if down:
-            client.memory["global"].copy_(down["rows"])
-            client.memory["known"].fill_(True)
-            set_header_rows(client.net.header, torch.arange(len(down["rows"])), down["rows"])
+    def receive(self, client: Client, down: Header | None, ctx: Context) -> None:
+        if down is not None:
+            client[Anchor].rows.copy_(down.rows)
+            client[Anchor].known.fill_(True)
+            replace_header(client, down)
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        features = client.net.extractor(x.flatten(0, 1))  # [2B, d]: first views, then second views
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        y = batch.y
+        features = client.net.extractor(batch.x.flatten(0, 1))  # [2B, d]: first views, then second views
         task_loss = cross_entropy(client.net.header(features[: len(y)]), y)
         contrastive = supcon(features, y.repeat(2), self.tau, self.tau_base, normalised=self.normalised)
-        return contrastive + task_loss + self.rho / 2 * self._proximal(client), {}
+        return contrastive + task_loss + self.rho / 2 * self._proximal(client)
 
     def _proximal(self, client: Client) -> Tensor:
-        header, theirs = client.net.header, client.memory["global"]
-        distance = mse_loss(header.weight, theirs[:, :-1]) + mse_loss(header.bias, theirs[:, -1])
-        return distance * client.memory["known"]
+        header, anchor = client.net.header, client[Anchor]
+        distance = mse_loss(header.weight, anchor.rows[:, :-1]) + mse_loss(header.bias, anchor.rows[:, -1])
+        return distance * anchor.known
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return {"rows": header_rows(client.net.header)}
+    def uplink(self, client: Client, ctx: Context) -> Header:
+        return header_of(client)
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        return weighted_mean([upload.payload for upload in uploads], [upload.info.num_train for upload in uploads])
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})
+    def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
+        samples = [upload.info.num_train for upload in uploads]
+        return GlobalHeader(mean([upload.payload.rows for upload in uploads], samples))
 
 
 def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:

@@ -15,10 +15,11 @@ trained, so that the server and up-to-date clients have the same mentee to the l
 evaluated.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, final
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, NamedTuple, final
 
 import torch
 from annotated_types import Gt, Le
@@ -26,24 +27,84 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from typing_extensions import override
 
-from fedssa.core.client import Client, ClientInfo, copy_in, module_state
+from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.fields import Between, Shapes, like
+from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import kl, weighted_mean
-from fedssa.core.payload import Tensors, expect
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
-from fedssa.core.task import Task
+from fedssa.core.tensors import Layout, Tensors, copy_in, layout_of, module_state
+from fedssa.core.training import Batch
 from fedssa.errors import AnswerError, FedSSAWarning
+from fedssa.methods.parts.means import kl, mean_state
+from fedssa.methods.parts.model import Received, received_from
 
-FAILED = "failed_svds"  # in a message, and in the server's state: how many did not converge
+
+@message
+class Update:
+    """Of each tensor of the mentee its whole update, its factors u · diag(s) · v, or nothing if it is zero."""
+
+    whole: dict[str, Tensor] = field(default_factory=dict)
+    u: dict[str, Tensor] = field(default_factory=dict)
+    s: dict[str, Tensor] = field(default_factory=dict)
+    v: dict[str, Tensor] = field(default_factory=dict)
+    failed_svds: Annotated[int | None, Between(1)] = None  # how many did not converge
+
+    def verify(self, shapes: Shapes) -> None:
+        """Each tensor is one of the shared model's, whole or as factors of one rank."""
+        if not self.u.keys() == self.s.keys() == self.v.keys() or self.whole.keys() & self.u.keys():
+            raise AnswerError("factors that do not belong together")
+        if (self.failed_svds or 0) > len(self.whole):
+            raise AnswerError("more failed SVDs than whole tensors")
+        for name in (*self.whole, *self.u):
+            if layout_of(_sent(self, name)) != _wanted(self, name, shapes.layouts["shared"]):
+                raise AnswerError(f"{name[:100]} is no update of a tensor of the shared model")
+
+
+@message
+class Mentee:
+    """The server's: the mentee itself, its last update, and who took part when."""
+
+    mentee: Annotated[dict[str, Tensor], like("shared")]
+    update: Update | None = None
+    last: dict[int, int] = field(default_factory=dict)  # client → its last round
+    failed_svds: int = 0
+
+
+@message
+class Down:
+    """One of the two."""
+
+    mentee: Annotated[dict[str, Tensor] | None, like("shared")] = None
+    update: Update | None = None
+
+    def verify(self, shapes: Shapes) -> None:
+        if (self.mentee is None) == (self.update is None):
+            raise AnswerError("should be a mentee or an update of one")
+
+
+class Student(nn.Module):
+    """What is trained beside a client's own net, the mentor."""
+
+    def __init__(self, mentee: SplitModel, projection: nn.Linear) -> None:
+        super().__init__()
+        self.mentee, self.projection = mentee, projection  # W_h
+
+
+class Factors(NamedTuple):
+    u: Tensor
+    s: Tensor
+    v: Tensor
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedKD(Method):
+class FedKD(Method[Mentee, Down, Update]):
     """A private mentor and a shared mentee teach each other; the mentee's updates travel compressed by SVD."""
 
     needs_shared_model: ClassVar[bool] = True
+    colour: ClassVar[str] = "#7f0070"
 
     t_start: Annotated[float, Gt(0), Le(1)] = 0.95  # energy that a compressed update keeps in the first round …
     t_end: Annotated[float, Gt(0), Le(1)] = 0.98  # … and in the last
@@ -52,150 +113,135 @@ class FedKD(Method):
         if self.t_start > self.t_end:
             raise ValueError(f"t_start = {self.t_start} is larger than t_end = {self.t_end}")
 
-    def energy(self, t: int, num_rounds: int) -> float:
-        return self.t_start + (self.t_end - self.t_start) * (t + 1) / num_rounds
+    def energy(self, ctx: Context) -> float:
+        return self.t_start + (self.t_end - self.t_start) * (ctx.t + 1) / ctx.num_rounds
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        mentee = module_state(task.shared_start(seed))
-        return _prefixed("mentee.", mentee) | {
-            "num_rounds": torch.tensor(task.num_rounds),
-            FAILED: torch.tensor(0),
-        }
+    def server_init(self, ctx: ServerContext) -> Mentee:
+        return Mentee(module_state(ctx.task.shared_start(ctx.seed)))
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.aux["mentee"] = task.shared_start(seed)
-        with seeded(seed, "start", client=client.id):
-            client.aux["projection"] = nn.Linear(task.width, task.width, bias=False)  # W_h
-        client.memory |= {name: tensor.clone() for name, tensor in module_state(client.aux["mentee"]).items()}
+    def client_init(self, client: Client, ctx: Context) -> None:
+        mentee, width = ctx.task.shared_start(ctx.seed), ctx.task.width
+        with seeded(ctx.seed, "start", client=client.id):
+            client.keep(Student(mentee, nn.Linear(width, width, bias=False)))
+        client.keep(received_from(mentee))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        last = server.get(f"last.{to.id}")
-        if t == 0:
-            return {}  # everyone has the mentee's start
-        if last is not None and int(last) == t - 1:
-            return _prefixed("update.", _under("update.", server))
-        return _prefixed("mentee.", _under("mentee.", server))
+    def downlink(self, server: Mentee, to: ClientInfo, ctx: ServerContext) -> Down | None:
+        if ctx.t == 0:
+            return None  # everyone has the mentee's start
+        if server.last.get(to.id) == ctx.t - 1:
+            return Down(update=server.update)
+        return Down(mentee=server.mentee)
 
     @override
-    @torch.no_grad()
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        mentee = client.memory
-        if whole := _under("mentee.", down):
-            copy_in(whole, mentee)
-        else:
-            add_update(mentee, _under("update.", down))
-        copy_in(mentee, module_state(client.aux["mentee"]))
+    def receive(self, client: Client, down: Down | None, ctx: Context) -> None:
+        received = client[Received]
+        if down is not None and down.mentee is not None:
+            received.replace(down.mentee)
+        elif down is not None and down.update is not None:
+            add_update(received.weights, down.update)
+        copy_in(received.weights, module_state(client[Student].mentee))
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        mentee = client.aux["mentee"]
-        assert isinstance(mentee, SplitModel)
-        h_t, h_s = client.net.extractor(x), mentee.extractor(x)
-        z_t, z_s = client.net.header(h_t), mentee.header(h_s)
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        x, y, student = batch.x, batch.y, client[Student]
+        h_t, h_s = client.net.extractor(x), student.mentee.extractor(x)
+        z_t, z_s = client.net.header(h_t), student.mentee.header(h_s)
         task_loss = cross_entropy(z_t, y) + cross_entropy(z_s, y)
-        hidden = mse_loss(h_t, client.aux["projection"](h_s))
+        hidden = mse_loss(h_t, student.projection(h_s))
         adaptive = task_loss.detach().clamp(min=1e-8)
-        return task_loss + (kl(z_s, z_t) + kl(z_t, z_s) + hidden) / adaptive, {}
+        return task_loss + (kl(z_s, z_t) + kl(z_t, z_s) + hidden) / adaptive
 
     @override
     @torch.no_grad()
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        trained = module_state(client.aux["mentee"])
-        update = {name: trained[name] - received for name, received in client.memory.items()}
-        return compress(update, self.energy(t, client.task.num_rounds))
+    def uplink(self, client: Client, ctx: Context) -> Update:
+        trained = module_state(client[Student].mentee)
+        update = {name: trained[name] - received for name, received in client[Received].weights.items()}
+        return compress(update, self.energy(ctx))
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        mentee = {name: tensor.clone() for name, tensor in _under("mentee.", server).items()}
+    @torch.no_grad()
+    def aggregate(self, server: Mentee, uploads: Sequence[Upload[Update]], ctx: ServerContext) -> Mentee:
+        mentee = {name: tensor.clone() for name, tensor in server.mentee.items()}
         updates = [rebuild(upload.payload, mentee) for upload in uploads]
-        mean = compress(weighted_mean(updates, [1] * len(updates)), self.energy(t, int(server["num_rounds"])))
-        failed = sum(int(message.get(FAILED, 0)) for message in (mean, *(upload.payload for upload in uploads)))
-        if failed and not int(server[FAILED]):
+        mean = compress(mean_state(updates, [1] * len(updates)), self.energy(ctx))
+        failed = sum(update.failed_svds or 0 for update in (mean, *(upload.payload for upload in uploads)))
+        if failed and not server.failed_svds:
             warnings.warn(
-                f"round {t}: an SVD did not converge; such updates are sent whole", FedSSAWarning, stacklevel=2
+                f"round {ctx.t}: an SVD did not converge; such updates are sent whole", FedSSAWarning, stacklevel=2
             )
-        mean.pop(FAILED, None)
         add_update(mentee, mean)
-        took_part = {f"last.{upload.info.id}": torch.tensor(t) for upload in uploads}
-        others = {name: server[name] for name in server if name.startswith("last.")}
-        kept = {"num_rounds": server["num_rounds"], FAILED: server[FAILED] + failed, **others, **took_part}
-        return _prefixed("mentee.", mentee) | _prefixed("update.", mean) | kept
+        last = server.last | {upload.info.id: ctx.t for upload in uploads}
+        return Mentee(mentee, Update(mean.whole, mean.u, mean.s, mean.v), last, server.failed_svds + failed)
 
     @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        """Of each tensor of the mentee its whole update, its factors at some rank, or nothing."""
-        allowed: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
-        for name, tensor in module_state(task.shared_start(0)).items():
-            if name in payload:
-                allowed[name] = tensor.dtype, tuple(tensor.shape)
-            elif f"{name}:s" in payload and tensor.ndim > 1:
-                rows, rank = len(tensor), payload[f"{name}:s"].numel()
-                shapes = {"u": (rows, rank), "s": (rank,), "v": (rank, tensor.numel() // rows)}
-                allowed |= {f"{name}:{factor}": (tensor.dtype, shape) for factor, shape in shapes.items()}
-        if FAILED in payload:
-            allowed[FAILED] = torch.int64, ()
-        expect(payload, allowed)
-        if FAILED in payload and not 0 < int(payload[FAILED]) <= len(payload):
-            raise AnswerError("more failed SVDs than tensors")
-
-    @override
-    def events(self, server: Tensors) -> dict[str, int]:
-        failed = int(server[FAILED])
-        return {"SVDs that did not converge": failed} if failed else {}
+    def metrics(self, before: Mentee, after: Mentee) -> dict[str, float]:
+        return {"SVDs that did not converge": after.failed_svds} if after.failed_svds else {}
 
 
-def compress(update: Tensors, energy: float) -> Tensors:
+def compress(update: Tensors, energy: float) -> Update:
     """Each matrix (a convolution as out × rest) as SVD factors where those are smaller; a zero tensor is left out."""
-    message: Tensors = {}
+    whole, factors, failed = dict[str, Tensor](), dict[str, Factors](), 0
     for name, tensor in update.items():
         if not tensor.any():
             continue
         try:
-            factors = svd(tensor.reshape(len(tensor), -1), energy) if tensor.ndim > 1 else None
+            found = svd(tensor.reshape(len(tensor), -1), energy) if tensor.ndim > 1 else None
         except RuntimeError:  # torch.linalg.LinAlgError is one
-            message[FAILED] = message.get(FAILED, torch.tensor(0)) + 1
-            factors = None
-        message |= _prefixed(f"{name}:", factors) if factors else {name: tensor}
-    return message
+            failed, found = failed + 1, None
+        if found is None:
+            whole[name] = tensor
+        else:
+            factors[name] = found
+    u, s, v = ({name: found[i] for name, found in factors.items()} for i in range(3))
+    return Update(whole, u, s, v, failed or None)
 
 
-def svd(matrix: Tensor, energy: float) -> Tensors | None:
-    """U, s, V at the smallest rank that keeps this share of the energy; None if the matrix itself is not larger."""
+def svd(matrix: Tensor, energy: float) -> Factors | None:
+    """At the smallest rank that keeps this share of the energy; None if the matrix itself is not larger."""
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     squares = (s / s[0]) ** 2  # of the ratios: a float's square may overflow
     kept = squares.cumsum(0) / squares.sum()
     rank = min(int((kept < energy).sum()) + 1, len(s))
     if rank * (sum(matrix.shape) + 1) >= matrix.numel():
         return None
-    return {"u": u[:, :rank].contiguous(), "s": s[:rank], "v": v[:rank].contiguous()}
+    return Factors(u[:, :rank].contiguous(), s[:rank], v[:rank].contiguous())
 
 
-def rebuild(message: Tensors, like: Tensors) -> Tensors:
-    """The update that a message stands for, with the names and shapes of `like`."""
-    update = {}
+def rebuild(update: Update, like: Tensors) -> Tensors:
+    """What an update stands for, with the names and shapes of `like`."""
+    rebuilt = {}
     for name, tensor in like.items():
-        if name in message:
-            update[name] = message[name]
-        elif f"{name}:u" in message:
-            u, s, v = (message[f"{name}:{factor}"] for factor in "usv")
-            update[name] = ((u * s) @ v).reshape(tensor.shape)
+        if name in update.whole:
+            rebuilt[name] = update.whole[name]
+        elif name in update.u:
+            rebuilt[name] = ((update.u[name] * update.s[name]) @ update.v[name]).reshape(tensor.shape)
         else:
-            update[name] = torch.zeros_like(tensor)
-    return update
+            rebuilt[name] = torch.zeros_like(tensor)
+    return rebuilt
 
 
-def add_update(mentee: Tensors, message: Tensors) -> None:
+def _sent(update: Update, name: str) -> Tensors:
+    if name in update.whole:
+        return {"whole": update.whole[name]}
+    return {"u": update.u[name], "s": update.s[name], "v": update.v[name]}
+
+
+def _wanted(update: Update, name: str, shared: Layout) -> Layout:
+    """How a tensor of the shared model may be sent: whole, or a matrix as factors of one rank."""
+    if name not in shared:
+        return {}
+    dtype, shape = shared[name]
+    if name in update.whole:
+        return {"whole": (dtype, shape)}
+    rank, columns = update.s[name].numel(), math.prod(shape[1:])
+    return {"u": (dtype, (shape[0], rank)), "s": (dtype, (rank,)), "v": (dtype, (rank, columns))} if shape[1:] else {}
+
+
+@torch.no_grad()
+def add_update(mentee: Tensors, update: Update) -> None:
     """In place, and the same arithmetic at the server and at the clients."""
-    for name, tensor in rebuild(message, mentee).items():
+    for name, tensor in rebuild(update, mentee).items():
         mentee[name] += tensor
-
-
-def _prefixed(prefix: str, tensors: Tensors) -> Tensors:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
-def _under(prefix: str, tensors: Tensors) -> Tensors:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

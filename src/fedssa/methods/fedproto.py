@@ -23,71 +23,93 @@ from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.fields import f32, flags, ids, sample_counts
+from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import ClassRows, class_mask, expect_rows, expect_sum, mean_by_class, rows_of_classes
-from fedssa.core.payload import Tensors
-from fedssa.core.prototypes import (
-    add_prototypes,
+from fedssa.core.training import Batch
+from fedssa.methods.parts.class_rows import WeightedRows, known_of, mean_by_class
+from fedssa.methods.parts.prototypes import (
+    forget_received,
     measure_prototypes,
+    no_prototypes,
     predict_by_head_and_prototype,
     prototype_distance,
     receive_prototypes,
 )
-from fedssa.core.task import Task
+
+
+@message
+class GlobalPrototypes:
+    prototypes: Annotated[Tensor, f32("S", "d")]
+    known: Annotated[Tensor, flags("S")]
+
+
+@message
+class Down:
+    classes: Annotated[Tensor, ids("m")]
+    prototypes: Annotated[Tensor, f32("m", "d")]
+
+
+@message
+class Up:
+    classes: Annotated[Tensor, ids("S_k")]
+    prototypes: Annotated[Tensor, f32("S_k", "d")]
+    counts: Annotated[Tensor, sample_counts("S_k", total="n")]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedProto(Method):
+class FedProto(Method[GlobalPrototypes, Down, Up]):
     """Mean representations of the seen classes are averaged; representations are pulled towards them."""
 
-    measures_prototypes: ClassVar[bool] = True
+    colour: ClassVar[str] = "#0066ef"
 
     lam: Annotated[float, Ge(0)] = 1.0
     weights: Literal["count", "uniform"] = "count"  # count: the paper's; uniform: its published code's
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        known = torch.zeros(task.num_classes, dtype=torch.bool)
-        return {"prototypes": torch.zeros(task.num_classes, task.width), "known": known}
+    def server_init(self, ctx: ServerContext) -> GlobalPrototypes:
+        num_classes, width = ctx.task.num_classes, ctx.task.width
+        return GlobalPrototypes(torch.zeros(num_classes, width), torch.zeros(num_classes, dtype=torch.bool))
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        add_prototypes(client, task)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(no_prototypes(ctx.task))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        seen = class_mask(to.seen_classes, len(server["known"]))
-        return rows_of_classes(seen & server["known"], prototypes=server["prototypes"])
+    def downlink(self, server: GlobalPrototypes, to: ClientInfo, ctx: ServerContext) -> Down | None:
+        classes = known_of(to.seen_classes, server.known)
+        return Down(classes, server.prototypes[classes]) if len(classes) else None
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        receive_prototypes(client, down)
+    def receive(self, client: Client, down: Down | None, ctx: Context) -> None:
+        if down is None:
+            forget_received(client)
+        else:
+            receive_prototypes(client, down.classes, down.prototypes)
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        representations = client.net.extractor(x)
-        task_loss = cross_entropy(client.net.header(representations), y)
-        return task_loss + self.lam * prototype_distance(client, representations, y), {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        representations = client.net.extractor(batch.x)
+        task_loss = cross_entropy(client.net.header(representations), batch.y)
+        return task_loss + self.lam * prototype_distance(client, representations, batch.y)
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        prototypes, counts = measure_prototypes(client)
-        return {"classes": client.seen, "prototypes": prototypes[client.seen], "counts": counts[client.seen]}
+    def uplink(self, client: Client, ctx: Context) -> Up:
+        prototypes, number = measure_prototypes(client)
+        return Up(client.seen, prototypes[client.seen], number[client.seen])
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        reported = [ClassRows(p["classes"], p["prototypes"], self._weights(p["counts"])) for _, p in uploads]
-        prototypes, uploaded = mean_by_class(reported, server["prototypes"])
-        return {"prototypes": prototypes, "known": server["known"] | uploaded}
+    def aggregate(
+        self, server: GlobalPrototypes, uploads: Sequence[Upload[Up]], ctx: ServerContext
+    ) -> GlobalPrototypes:
+        reported = [WeightedRows(up.classes, up.prototypes, self._weights(up.counts)) for _, up in uploads]
+        prototypes, uploaded = mean_by_class(reported, server.prototypes)
+        return GlobalPrototypes(prototypes, server.known | uploaded)
 
-    def _weights(self, counts: Tensor) -> Tensor:
-        return counts if self.weights == "count" else torch.ones_like(counts)
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect_rows(payload, info.seen_classes, counts=True, prototypes=task.width)
-        expect_sum(payload["counts"], info.num_train)
+    def _weights(self, number: Tensor) -> Tensor:
+        return number if self.weights == "count" else torch.ones_like(number)
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:

@@ -17,8 +17,8 @@ Rows of unseen classes stay the client's own; a class that nobody uploads keeps 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, final
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -26,31 +26,48 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
-from fedssa.core.method import Method, Upload
-from fedssa.core.ops import (
-    ClassRows,
-    class_mask,
-    expect_rows,
-    expect_sum,
-    header_rows,
-    mean_by_class,
-    mean_row_change,
-    remember,
-    remembered,
-    rows_of_classes,
-    set_header_rows,
-    stabilising_mu,
-)
-from fedssa.core.payload import Tensors, expect
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.fields import Shapes, f32, flags, ids, sample_counts
+from fedssa.core.message import message
+from fedssa.core.method import Method, Preset, Upload
 from fedssa.core.seeds import seeded
-from fedssa.core.task import Task
+from fedssa.core.split import header_rows, set_header_rows
 from fedssa.errors import AnswerError
+from fedssa.methods.parts.class_rows import WeightedRows, class_mask, mean_by_class, shaking, stabilising_mu
+
+
+@message
+class ClassRows:
+    """Rows of some classes; without classes it is a whole header that is silent about those whose row is zero."""
+
+    rows: Annotated[Tensor, f32("m", "d + 1")]
+    classes: Annotated[Tensor | None, ids("m")] = None
+    counts: Annotated[Tensor | None, sample_counts("m", total="n")] = None  # samples of each class
+
+    def verify(self, shapes: Shapes) -> None:
+        if self.classes is None and len(self.rows) != shapes.sizes["S"]:
+            raise AnswerError("rows without their classes, and fewer than a whole header")
+
+
+@message
+class GlobalRows:
+    rows: Annotated[Tensor, f32("S", "d + 1")]
+    known: Annotated[Tensor, flags("S")]  # which classes have a row
+    uploads: dict[int, ClassRows] = field(default_factory=dict)  # the latest of each client, if they are remembered
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedSSA(Method):
+class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     """Class rows of the header are averaged class by class and fused back with a decaying weight."""
+
+    colour: ClassVar[str] = "#d7191c"
+    presets: ClassVar = {  # the ablations of the paper's appendix
+        "m1-a": Preset({"shared_rows": "all", "scope": "all", "fusion": "replace"}, "#7335cb"),
+        "m1-b": Preset({"shared_rows": "all", "scope": "all", "fusion": "sum"}, "#d32fc5"),
+        "m2-a": Preset({"shared_rows": "seen", "scope": "all", "fusion": "replace"}, "#b57dd2"),
+        "m2-b": Preset({"shared_rows": "seen", "scope": "seen", "fusion": "replace"}, "#673534"),
+    }
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
@@ -77,67 +94,68 @@ class FedSSA(Method):
         return (1 - mu) * theirs + mu * mine if self.fusion == "convex" else theirs + mu * mine
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        with seeded(seed, "server"):
-            random = header_rows(nn.Linear(task.width, task.num_classes)).detach()
+    def server_init(self, ctx: ServerContext) -> GlobalRows:
+        num_classes = ctx.task.num_classes
+        with seeded(ctx.seed, "server"):
+            random = header_rows(nn.Linear(ctx.task.width, num_classes)).detach()
         if self.unseen_global == "random":
-            return {"rows": random, "known": torch.ones(task.num_classes, dtype=torch.bool)}
-        return {"rows": torch.zeros_like(random), "known": torch.zeros(task.num_classes, dtype=torch.bool)}
+            return GlobalRows(random, torch.ones(num_classes, dtype=torch.bool))
+        return GlobalRows(torch.zeros_like(random), torch.zeros(num_classes, dtype=torch.bool))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        wanted = class_mask(to.seen_classes, len(server["known"])) if self.scope == "seen" else True
-        return self._message(server["rows"], wanted & server["known"])
+    def downlink(self, server: GlobalRows, to: ClientInfo, ctx: ServerContext) -> ClassRows | None:
+        wanted = class_mask(to.seen_classes, len(server.known)) if self.scope == "seen" else True
+        which = wanted & server.known
+        return self._message(server.rows, which) if which.any() else None
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if not down:
+    def receive(self, client: Client, down: ClassRows | None, ctx: Context) -> None:
+        if down is None:
             return
-        classes, theirs = self._rows_of(down)
+        classes, theirs = _rows_of(down)
         if self.scope == "seen":
             mine = torch.isin(classes, client.seen)
             classes, theirs = classes[mine], theirs[mine]
         header = client.net.header
-        set_header_rows(header, classes, self.fuse(theirs, header_rows(header)[classes], t))
+        set_header_rows(header, classes, self.fuse(theirs, header_rows(header)[classes], ctx.t))
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
+    def uplink(self, client: Client, ctx: Context) -> ClassRows:
         rows = header_rows(client.net.header)
-        shared = class_mask(client.seen.tolist() if self.shared_rows == "seen" else range(len(rows)), len(rows))
-        message = self._message(rows, shared)
-        if self.class_weights == "count":
-            message["counts"] = torch.bincount(client.data.train.y, minlength=len(rows))[shared]
-        return message
+        shared = class_mask(self._shared(client.seen.tolist(), len(rows)), len(rows))
+        if self.class_weights == "equal":
+            return self._message(rows, shared)
+        return self._message(rows, shared, torch.bincount(client.data.train.y, minlength=len(rows))[shared])
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
+    def aggregate(self, server: GlobalRows, uploads: Sequence[Upload[ClassRows]], ctx: ServerContext) -> GlobalRows:
         latest = {upload.info.id: upload.payload for upload in uploads}
         if self.participants == "memory":
-            latest = remembered(server) | latest
-        rows, uploaded = mean_by_class([self._weighted(latest[k]) for k in sorted(latest)], server["rows"])
-        state = {"rows": rows, "known": server["known"] | uploaded}
-        return state | remember(latest) if self.participants == "memory" else state
+            latest = server.uploads | latest
+        rows, uploaded = mean_by_class([_weighted(latest[k]) for k in sorted(latest)], server.rows)
+        return GlobalRows(rows, server.known | uploaded, latest if self.participants == "memory" else {})
 
     @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        classes = info.seen_classes if self.shared_rows == "seen" else tuple(range(task.num_classes))
+    def check(self, up: ClassRows, info: ClientInfo, ctx: Context) -> None:
+        num_classes = ctx.task.num_classes
+        expected = self._shared(info.seen_classes, num_classes)
         if self.upload_form == "masked":
-            expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})
-            if payload["rows"][~class_mask(classes, task.num_classes)].any():
+            if up.classes is not None:
+                raise AnswerError("rows of classes where a whole header is agreed on")
+            if up.rows[~class_mask(expected, num_classes)].any():
                 raise AnswerError("rows of other classes than its own")
-            return
-        counted = self.class_weights == "count"
-        expect_rows(payload, classes, counts=counted, rows=task.width + 1)
-        if counted:
-            expect_sum(payload["counts"], info.num_train)
+        elif up.classes is None or up.classes.tolist() != list(expected):
+            raise AnswerError("rows of other classes than its own")
+        if (up.counts is None) != (self.class_weights == "equal"):
+            raise AnswerError(f"counts do not fit class_weights = {self.class_weights!r}")
 
     @override
-    def shaking(self, before: Tensors, after: Tensors) -> float | None:
-        return mean_row_change(before["rows"], after["rows"], before["known"])
+    def metrics(self, before: GlobalRows, after: GlobalRows) -> dict[str, float]:
+        return shaking(before.rows, after.rows, before.known)
 
     @override
-    def warnings(self, num_rounds: int) -> list[str]:
-        growth = math.prod(1 + self.mu(t) for t in range(min(num_rounds, self.t_stable)))
+    def advice(self, ctx: Context) -> list[str]:
+        growth = math.prod(1 + self.mu(t) for t in range(min(ctx.num_rounds, self.t_stable)))
         if self.fusion != "sum" or growth <= 10:
             return []
         return [
@@ -145,18 +163,22 @@ class FedSSA(Method):
             f"scale by about {growth:.0f}; a smaller t_stable or fusion = 'convex' keeps it bounded"
         ]
 
-    def _message(self, rows: Tensor, which: Tensor) -> Tensors:
-        if self.upload_form == "masked":
-            return {"rows": rows * which[:, None]} if which.any() else {}
-        return rows_of_classes(which, rows=rows)
+    def _shared(self, seen: Sequence[int], num_classes: int) -> Sequence[int]:
+        return seen if self.shared_rows == "seen" else range(num_classes)
 
-    def _rows_of(self, message: Tensors) -> tuple[Tensor, Tensor]:
-        """Class ids and rows; a masked header says by its zero rows which classes it is silent about."""
+    def _message(self, rows: Tensor, which: Tensor, number: Tensor | None = None) -> ClassRows:
         if self.upload_form == "masked":
-            which = message["rows"].any(dim=1)
-            return which.nonzero().flatten(), message["rows"][which]
-        return message["classes"], message["rows"]
+            return ClassRows(rows * which[:, None])
+        return ClassRows(rows[which], which.nonzero().flatten(), number)
 
-    def _weighted(self, payload: Tensors) -> ClassRows:
-        classes, rows = self._rows_of(payload)
-        return ClassRows(classes, rows, payload.get("counts", torch.ones(len(classes))))
+
+def _rows_of(message: ClassRows) -> tuple[Tensor, Tensor]:
+    if message.classes is not None:
+        return message.classes, message.rows
+    which = message.rows.any(dim=1)
+    return which.nonzero().flatten(), message.rows[which]
+
+
+def _weighted(message: ClassRows) -> WeightedRows:
+    classes, rows = _rows_of(message)
+    return WeightedRows(classes, rows, torch.ones(len(classes)) if message.counts is None else message.counts)

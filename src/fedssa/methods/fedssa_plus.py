@@ -19,97 +19,108 @@ from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
+from fedssa.core.fields import f32, flags, ids, sample_counts
+from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import (
-    ClassRows,
-    class_mask,
-    expect_rows,
-    expect_sum,
-    header_rows,
-    mean_by_class,
-    mean_row_change,
-    rows_of_classes,
-    set_header_rows,
-    stabilising_mu,
-)
-from fedssa.core.payload import Tensors
-from fedssa.core.prototypes import (
-    add_prototypes,
+from fedssa.core.split import header_rows, set_header_rows
+from fedssa.core.training import Batch
+from fedssa.methods.parts.class_rows import WeightedRows, known_of, mean_by_class, shaking, stabilising_mu
+from fedssa.methods.parts.prototypes import (
+    forget_received,
     measure_prototypes,
+    no_prototypes,
     predict_by_head_and_prototype,
     prototype_distance,
     receive_prototypes,
 )
-from fedssa.core.task import Task
+
+
+@message
+class GlobalClasses:
+    rows: Annotated[Tensor, f32("S", "d + 1")]
+    prototypes: Annotated[Tensor, f32("S", "d")]
+    known: Annotated[Tensor, flags("S")]  # which classes have both
+
+
+@message
+class Down:
+    classes: Annotated[Tensor, ids("m")]
+    rows: Annotated[Tensor, f32("m", "d + 1")]
+    prototypes: Annotated[Tensor, f32("m", "d")]
+
+
+@message
+class Up:
+    classes: Annotated[Tensor, ids("S_k")]
+    rows: Annotated[Tensor, f32("S_k", "d + 1")]
+    prototypes: Annotated[Tensor, f32("S_k", "d")]
+    counts: Annotated[Tensor, sample_counts("S_k", total="n")]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedSSAPlus(Method):
+class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     """FedSSA with FedProto's exchange and loss term on top: class rows and class prototypes travel together."""
 
-    measures_prototypes: ClassVar[bool] = True
+    colour: ClassVar[str] = "#e0772e"
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
     lam: Annotated[float, Ge(0)] = 1.0
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        return {
-            "rows": torch.zeros(task.num_classes, task.width + 1),
-            "prototypes": torch.zeros(task.num_classes, task.width),
-            "known": torch.zeros(task.num_classes, dtype=torch.bool),
-        }
+    def server_init(self, ctx: ServerContext) -> GlobalClasses:
+        num_classes, width = ctx.task.num_classes, ctx.task.width
+        return GlobalClasses(
+            torch.zeros(num_classes, width + 1),
+            torch.zeros(num_classes, width),
+            torch.zeros(num_classes, dtype=torch.bool),
+        )
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        add_prototypes(client, task)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(no_prototypes(ctx.task))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        which = class_mask(to.seen_classes, len(server["known"])) & server["known"]
-        return rows_of_classes(which, rows=server["rows"], prototypes=server["prototypes"])
+    def downlink(self, server: GlobalClasses, to: ClientInfo, ctx: ServerContext) -> Down | None:
+        classes = known_of(to.seen_classes, server.known)
+        return Down(classes, server.rows[classes], server.prototypes[classes]) if len(classes) else None
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        receive_prototypes(client, down)
-        if not down:
+    def receive(self, client: Client, down: Down | None, ctx: Context) -> None:
+        if down is None:
+            forget_received(client)
             return
-        header, classes, mu = client.net.header, down["classes"], stabilising_mu(self.mu0, self.t_stable, t)
-        fused = down["rows"] + mu * header_rows(header)[classes] if mu else down["rows"]
-        set_header_rows(header, classes, fused)
+        receive_prototypes(client, down.classes, down.prototypes)
+        header, mu = client.net.header, stabilising_mu(self.mu0, self.t_stable, ctx.t)
+        fused = down.rows + mu * header_rows(header)[down.classes] if mu else down.rows
+        set_header_rows(header, down.classes, fused)
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        representations = client.net.extractor(x)
-        task_loss = cross_entropy(client.net.header(representations), y)
-        return task_loss + self.lam * prototype_distance(client, representations, y), {}
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        representations = client.net.extractor(batch.x)
+        task_loss = cross_entropy(client.net.header(representations), batch.y)
+        return task_loss + self.lam * prototype_distance(client, representations, batch.y)
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        prototypes, counts = measure_prototypes(client)
+    def uplink(self, client: Client, ctx: Context) -> Up:
+        prototypes, number = measure_prototypes(client)
         seen = client.seen
-        rows = header_rows(client.net.header)[seen]
-        return {"classes": seen, "rows": rows, "prototypes": prototypes[seen], "counts": counts[seen]}
+        return Up(seen, header_rows(client.net.header)[seen], prototypes[seen], number[seen])
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        payloads = [upload.payload for upload in uploads]
-        equally = [ClassRows(p["classes"], p["rows"], torch.ones_like(p["counts"])) for p in payloads]
-        by_count = [ClassRows(p["classes"], p["prototypes"], p["counts"]) for p in payloads]
-        rows, uploaded = mean_by_class(equally, server["rows"])
-        prototypes, _ = mean_by_class(by_count, server["prototypes"])
-        return {"rows": rows, "prototypes": prototypes, "known": server["known"] | uploaded}
+    def aggregate(self, server: GlobalClasses, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> GlobalClasses:
+        ups = [upload.payload for upload in uploads]
+        equally = [WeightedRows(up.classes, up.rows, torch.ones_like(up.counts)) for up in ups]
+        by_count = [WeightedRows(up.classes, up.prototypes, up.counts) for up in ups]
+        rows, uploaded = mean_by_class(equally, server.rows)
+        prototypes, _ = mean_by_class(by_count, server.prototypes)
+        return GlobalClasses(rows, prototypes, server.known | uploaded)
 
     @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect_rows(payload, info.seen_classes, counts=True, rows=task.width + 1, prototypes=task.width)
-        expect_sum(payload["counts"], info.num_train)
-
-    @override
-    def shaking(self, before: Tensors, after: Tensors) -> float | None:
-        return mean_row_change(before["rows"], after["rows"], before["known"])
+    def metrics(self, before: GlobalClasses, after: GlobalClasses) -> dict[str, float]:
+        return shaking(before.rows, after.rows, before.known)
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:

@@ -15,61 +15,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
 
-import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
-from fedssa.core.client import Client, ClientInfo, copy_in, module_state
+from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import kl, weighted_mean
-from fedssa.core.payload import Tensors, expect, layout_of
-from fedssa.core.task import Task
+from fedssa.core.tensors import copy_in, module_state
+from fedssa.core.training import Batch
+from fedssa.methods.parts.means import kl, mean_state
+from fedssa.methods.parts.model import SharedModel, Weights, weights_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FML(Method):
+class FML(Method[Weights, Weights, Weights]):
     """A small shared model travels; on each client it and the private model teach each other."""
 
     needs_shared_model: ClassVar[bool] = True
+    colour: ClassVar[str] = "#68600c"
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # of cross-entropy in the private model's loss
     beta: Annotated[float, Ge(0), Le(1)] = 0.5  # of cross-entropy in the shared model's loss
 
     @override
-    def server_init(self, task: Task, seed: int) -> Tensors:
-        return {name: tensor.clone() for name, tensor in module_state(task.shared_start(seed)).items()}
+    def server_init(self, ctx: ServerContext) -> Weights:
+        return weights_of(ctx.task.shared_start(ctx.seed))
 
     @override
-    def client_init(self, client: Client, task: Task, seed: int) -> None:
-        client.aux["shared"] = task.shared_start(seed)
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(SharedModel(ctx.task.shared_start(ctx.seed)))
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
+    def downlink(self, server: Weights, to: ClientInfo, ctx: ServerContext) -> Weights:
         return server
 
     @override
-    @torch.no_grad()
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        copy_in(down, module_state(client.aux["shared"]))
+    def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
+        if down is not None:
+            copy_in(down.weights, module_state(client[SharedModel].model))
 
     @override
-    def loss(self, client: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensors]:
-        z_p, z_s = client.net(x), client.aux["shared"](x)
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        x, y = batch.x, batch.y
+        z_p, z_s = client.net(x), client[SharedModel].model(x)
         private = self.alpha * cross_entropy(z_p, y) + (1 - self.alpha) * kl(z_s, z_p)
         shared = self.beta * cross_entropy(z_s, y) + (1 - self.beta) * kl(z_p, z_s)
-        return private + shared, {}
+        return private + shared
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return module_state(client.aux["shared"])
+    def uplink(self, client: Client, ctx: Context) -> Weights:
+        return weights_of(client[SharedModel].model)
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
-        return weighted_mean([upload.payload for upload in uploads], [1] * len(uploads))
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect(payload, layout_of(module_state(task.shared_start(0))))
+    def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
+        return Weights(mean_state([upload.payload.weights for upload in uploads], [1] * len(uploads)))

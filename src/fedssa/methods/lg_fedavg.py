@@ -11,43 +11,40 @@ with Local and Global Representations", 2020.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
-import torch
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
-from fedssa.core.ops import header_rows, set_header_rows, weighted_mean
-from fedssa.core.payload import Tensors, expect
-from fedssa.core.task import Task
+from fedssa.methods.parts.header import GlobalHeader, Header, header_of, replace_header
+from fedssa.methods.parts.means import mean
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LGFedAvg(Method):
+class LGFedAvg(Method[GlobalHeader, Header, Header]):
     """The whole header is averaged and replaced; the extractor stays local."""
+
+    colour: ClassVar[str] = "#008e3b"
 
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples
 
     @override
-    def downlink(self, server: Tensors, to: ClientInfo, t: int) -> Tensors:
-        return server
+    def downlink(self, server: GlobalHeader, to: ClientInfo, ctx: ServerContext) -> Header | None:
+        return None if server.rows is None else Header(server.rows)
 
     @override
-    def receive(self, client: Client, down: Tensors, t: int) -> None:
-        if down:
-            set_header_rows(client.net.header, torch.arange(len(down["rows"])), down["rows"])
+    def receive(self, client: Client, down: Header | None, ctx: Context) -> None:
+        if down is not None:
+            replace_header(client, down)
 
     @override
-    def uplink(self, client: Client, stats: Tensors, t: int) -> Tensors:
-        return {"rows": header_rows(client.net.header)}
+    def uplink(self, client: Client, ctx: Context) -> Header:
+        return header_of(client)
 
     @override
-    def aggregate(self, server: Tensors, uploads: Sequence[Upload], t: int) -> Tensors:
+    def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
         weights = [upload.info.num_train if self.weights == "count" else 1 for upload in uploads]
-        return weighted_mean([upload.payload for upload in uploads], weights)
-
-    @override
-    def check_upload(self, task: Task, info: ClientInfo, payload: Tensors) -> None:
-        expect(payload, {"rows": (torch.float32, (task.num_classes, task.width + 1))})
+        return GlobalHeader(mean([upload.payload.rows for upload in uploads], weights))

@@ -3,9 +3,9 @@
 from fedssa.partition.by_classes import ByClasses
 from fedssa.partition.dirichlet import Dirichlet
 from fedssa.partition.iid import Iid
-from fedssa.partition.local_split import LocalSplit, split_by_class
+from fedssa.partition.local_split import LocalSplit, split_by_class, stratified
 from fedssa.partition.partition import Partition
 
 PARTITIONS: dict[str, type[Partition]] = {"classes": ByClasses, "dirichlet": Dirichlet, "iid": Iid}
 
-__all__ = ["PARTITIONS", "ByClasses", "Dirichlet", "Iid", "LocalSplit", "Partition", "split_by_class"]
+__all__ = ["PARTITIONS", "ByClasses", "Dirichlet", "Iid", "LocalSplit", "Partition", "split_by_class", "stratified"]

@@ -24,16 +24,23 @@ class ByClasses:
 
     def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
         check_samples(labels, num_classes, self.clients)
-        if self.classes_per_client > num_classes:
+        sizes = np.bincount(labels, minlength=num_classes)
+        filled = np.flatnonzero(sizes)  # a class without samples, as where labels begin at 1, is nobody's
+        if self.classes_per_client > len(filled):
+            has = (
+                f"{num_classes} classes"
+                if len(filled) == num_classes
+                else f"samples of {len(filled)} of its {num_classes} classes"
+            )
             raise SettingsError(
                 f"partition.classes_per_client = {self.classes_per_client} "
-                f"but the data set has {num_classes} classes: use at most {num_classes}"
+                f"but the data set has {has}: use at most {len(filled)}"
             )
-        holds = draw_holders(self.clients, self.classes_per_client, num_classes, rng)
+        holds = draw_holders(self.clients, self.classes_per_client, len(filled), rng)
         counts = np.zeros((num_classes, self.clients), dtype=np.int64)
-        for c, size in enumerate(np.bincount(labels, minlength=num_classes)):
-            holders = np.flatnonzero(holds[:, c])
-            counts[c, holders] = draw_counts(size, len(holders), rng)
+        for c, held in zip(filled, holds.T, strict=True):
+            holders = np.flatnonzero(held)
+            counts[c, holders] = draw_counts(sizes[c], len(holders), rng)
         return by_owner(draw_owners(labels, counts, rng), self.clients)
 
 

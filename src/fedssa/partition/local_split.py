@@ -1,4 +1,6 @@
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +42,16 @@ def split_by_class(indices: Indices, labels: Labels, rng: np.random.Generator, *
         )
     assert len(split.train) > 0
     return split
+
+
+def stratified(labels: Labels, share: float, rng: np.random.Generator) -> Indices:
+    """A share of every class, at least one of its samples and never all of them: sorted indices."""
+    classes = shuffled_classes(np.arange(len(labels)), labels, rng)
+    return np.sort(np.concatenate([samples[: _share(len(samples), share)] for samples in classes]))
+
+
+def _share(num: int, share: float) -> int:
+    return min(max(1, math.floor(Fraction(str(share)) * num + Fraction(1, 2))), num - 1)
 
 
 def shuffled_classes(indices: Indices, labels: Labels, rng: np.random.Generator) -> list[Indices]:

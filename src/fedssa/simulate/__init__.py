@@ -1,1 +1,1 @@
-"""Federations on one machine: in this process (serial, the reference) or on a pool of worker processes."""
+"""Simulated federations: their clients, their runs, the workers that train them."""

@@ -1,0 +1,123 @@
+"""doctor."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fedssa.cli.common import app, print_list
+from fedssa.errors import DataError
+
+EXTRAS = {
+    "data": ("pillow", "pyarrow"),
+    "flower": ("flwr",),
+    "ray": ("ray",),
+    "report": ("matplotlib", "scikit-learn"),
+    "tensorboard": ("tensorboard",),
+}
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, what is missing, and how fast this machine is."""
+    print_list(dict(examine()))
+
+
+def examine() -> Iterator[tuple[str, str]]:
+    from fedssa.data import cache_folder
+    from fedssa.kernels import why_slow
+    from fedssa.runs.environment import describe, usable_cores
+
+    now = describe("auto")
+    yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
+    yield "machine", f"{now['cpu']}, {usable_cores()} of {now['cores']} cores usable, {_memory()}"
+    yield "kernel", now["kernel"] + (f": {loss}" if (loss := why_slow()) else "")
+    for extra, packages in EXTRAS.items():
+        yield f"extra {extra}", _extra(extra, packages)
+    yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {_room(cache_folder())}"
+    yield "data", f"{os.environ.get('FEDSSA_DATA') or 'not set'} (FEDSSA_DATA)"
+    for name in ("cifar10", "cifar100"):
+        yield name, _found(name)
+    yield "matrix product", f"{_gemm():.0f} GFLOP/s on one core"
+    yield "training", f"{training_speed():.0f} samples/s on one core (cnn-1, 32×32×3, batches of 64)"
+
+
+def _extra(extra: str, packages: tuple[str, ...]) -> str:
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            return f"missing: pip install 'fedssa[{extra}]'"
+    return ", ".join(found)
+
+
+def _found(name: str) -> str:
+    from fedssa.data import DATASETS
+
+    try:
+        files = DATASETS[name](download=False).files()
+    except DataError as error:
+        return str(error)
+    return f"found at {files[0].parent}"
+
+
+def _room(folder: Path) -> str:
+    try:
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            return "which cannot be written: set FEDSSA_CACHE to a folder that can"
+        return f"{shutil.disk_usage(existing).free / 1e9:.0f} GB free"
+    except OSError as error:
+        return f"which cannot be used ({error.strerror}): set FEDSSA_CACHE to another folder"
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+
+
+def _gemm() -> float:
+    import torch
+
+    from fedssa.core.seeds import one_thread
+
+    a = torch.rand(1024, 1024)
+    with one_thread():
+        return max(2 * 1024**3 / _seconds(lambda: torch.mm(a, a)) for _ in range(8)) / 1e9
+
+
+def training_speed() -> float:
+    """Samples a second on one core, through the loop that every run goes through."""
+    import numpy as np
+    import torch
+
+    from fedssa.core.client import Client
+    from fedssa.core.context import Context
+    from fedssa.core.samples import LocalData, Samples
+    from fedssa.core.seeds import one_thread, seeded
+    from fedssa.core.task import Task
+    from fedssa.core.training import LocalTraining, train
+    from fedssa.methods import Standalone
+    from fedssa.models import MODELS, build
+
+    num_samples, task = 512, Task(10, (3, 32, 32))
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8))
+    samples = Samples(x, torch.from_numpy(rng.integers(0, 10, num_samples)))
+    method, local = Standalone(), LocalTraining()
+    with seeded(0, "start"):
+        net = build("cnn-1", MODELS["cnn-1"], task)
+    ctx = Context(task, 0).at(0)
+    client = Client(0, net, LocalData(samples, samples, samples), task, method, local, seed=0)
+    with one_thread():
+        return max(
+            num_samples / _seconds(lambda: train(client, method.phases(client, ctx), local, ctx)) for _ in range(3)
+        )
+
+
+def _seconds(work: "object") -> float:
+    began = time.perf_counter()
+    work()  # type: ignore[operator]
+    return time.perf_counter() - began

@@ -1,0 +1,50 @@
+"""partition."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedssa.cli.common import DataDir, Figure, Recipe, Set, app, out, recipe_settings
+from fedssa.errors import SettingsError
+
+
+@app.command()
+def partition(
+    recipe: Recipe,
+    assignments: Set = None,
+    data_dir: DataDir = None,
+    figure: Figure = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every client, however many.")] = False,
+) -> None:
+    """Show who holds what: training samples of each class, and the sizes of each client's split."""
+    import numpy as np
+
+    from fedssa.report.figures.pictures import draw_partition
+    from fedssa.report.tables.terminal import partition_table
+    from fedssa.simulate.clients import SimulatedClients
+
+    settings = recipe_settings(recipe, assignments, None, data_dir)
+    clients = SimulatedClients.prepared(settings)
+    names, labels = clients.dataset.class_names, clients.dataset.y
+    splits = list(clients.splits)
+    counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in splits])
+    sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in splits])
+    archs = [settings.models.archs[group] for group in clients.groups]
+    figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
+    try:
+        draw_partition(counts, names, figure)
+    except OSError as error:
+        raise SettingsError(f"{figure}: cannot be written ({error.strerror}); choose another --figure") from error
+    out.print(partition_table(counts, sizes, archs, names, show_all=everyone))
+    if clients.public is not None:
+        labels_of = {
+            "own": "with the task's labels",
+            "foreign": "with labels of another task",
+            "none": "without labels",
+        }
+        public = clients.public
+        out.print(f"public: {len(public.samples)} samples {labels_of[public.labels]}, {public.num} of them a round")
+    if nobody := [names[s] for s in np.flatnonzero(counts.sum(axis=0) == 0)]:
+        out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}")
+    out.print(f"picture: {figure}", soft_wrap=True)

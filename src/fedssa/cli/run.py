@@ -1,0 +1,82 @@
+"""run."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedssa.cli.common import DataDir, MethodName, Ray, Set, TensorBoard, Workers, app, err, out, recipe_settings
+from fedssa.cli.progress import rounds_done, run_progress
+from fedssa.errors import SettingsError
+
+if TYPE_CHECKING:
+    from fedssa.simulate.run import Run
+
+
+@app.command(name="run")
+def run_command(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)] = None,
+    assignments: Set = None,
+    method: MethodName = None,
+    workers: Workers = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="The run directory.  [default: runs/RECIPE-METHOD-sSEED]")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
+    data_dir: DataDir = None,
+    tensorboard: TensorBoard = False,
+    ray: Ray = None,
+) -> None:
+    """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
+    from fedssa.runs.environment import usable_cores
+    from fedssa.simulate.run import Run, default_out, reopen, start
+    from fedssa.simulate.worker import keep_freed_memory
+
+    keep_freed_memory()
+    workers = workers or (None if ray else usable_cores())
+    if resume is not None:
+        if recipe or assignments or method or out_dir or data_dir:
+            raise SettingsError(
+                "--resume takes everything from the run directory; leave out the recipe and its options"
+            )
+        begun = reopen(resume, workers=workers, ray=ray)
+        if not isinstance(begun, Run):
+            err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
+            _show_run(resume)
+            raise typer.Exit(1 if begun.kind == "diverged" else 0)
+    elif recipe is None:
+        raise SettingsError("which recipe? For example: fedssa run recipes/quickstart.toml")
+    else:
+        settings = recipe_settings(recipe, assignments, method, data_dir)
+        begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers, ray=ray)
+    try:
+        _drive(begun, workers or 1, tensorboard=tensorboard)
+    finally:
+        begun.close()
+    _show_run(begun.dir.path)
+
+
+def _drive(begun: "Run", workers: int, *, tensorboard: bool) -> None:
+    from fedssa.runs.tensorboard import Tracking
+
+    try:
+        with closing(Tracking()) as tracking, run_progress(begun) as heard:
+            for record in begun.rounds(workers=workers):
+                heard(record)
+                if tensorboard:
+                    tracking.heard(begun.dir.path, record)
+    except KeyboardInterrupt:
+        err.print(f"stopped after {rounds_done(begun)}; to continue: fedssa run --resume {begun.dir.path}")
+        sys.exit(130)
+
+
+def _show_run(path: Path) -> None:
+    from fedssa.report.read.summary import summarise
+    from fedssa.report.tables.terminal import run_table
+    from fedssa.runs.directory import RunDir
+
+    out.print(run_table(summarise(RunDir.open(path))))
+    if (path / "models").exists():
+        out.print(f"a client's model     fedssa.load_client({str(path)!r}, 0)", soft_wrap=True, highlight=False)

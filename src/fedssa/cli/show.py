@@ -1,0 +1,32 @@
+"""show."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedssa.cli.common import Figure, app, out
+
+
+@app.command()
+def show(
+    run_dirs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    clients: Annotated[bool, typer.Option("--clients", help="Also a table of the clients.")] = False,
+    figure: Figure = None,
+) -> None:
+    """Summarise runs: a table, and the curves of accuracy over rounds."""
+    from fedssa.report.figures.pictures import draw_runs
+    from fedssa.report.read.summary import run_names, summarise
+    from fedssa.report.tables.terminal import clients_table, curve, run_table, runs_table
+    from fedssa.runs.directory import RunDir
+
+    runs = [RunDir.open(path) for path in run_dirs]
+    summaries = [summarise(run) for run in runs]
+    out.print(run_table(summaries[0]) if len(runs) == 1 else runs_table(summaries))
+    out.print(curve(runs, width=min(out.width, 100), height=14))
+    if clients:
+        for run in runs:
+            out.print(clients_table(run))
+    if figure:
+        draw_runs(list(zip(run_names(runs), runs, strict=True)), figure)
+        out.print(f"picture: {figure}", soft_wrap=True)

@@ -1,0 +1,47 @@
+"""What compare, experiment and sweep have in common: many runs on one pool, stopped and continued at any time."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedssa.cli.common import err
+from fedssa.cli.progress import overall_progress
+
+if TYPE_CHECKING:
+    from fedssa.records import RoundRecord
+    from fedssa.studies.plan import Planned
+
+
+def run_planned(
+    planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool, ray: str | None = None
+) -> None:
+    """Those that have not ended. A directory of other settings is refused before the first of them starts."""
+    from fedssa.runs.directory import RunDir
+    from fedssa.runs.environment import usable_cores
+    from fedssa.runs.tensorboard import Tracking, track_ended
+    from fedssa.simulate.worker import keep_freed_memory
+    from fedssa.studies.plan import one_pool, run_all
+
+    work_left = {run.path: run.rounds_left() * run.work_a_round for run in planned}
+    try:
+        if not all(run.ended() for run in planned):
+            keep_freed_memory()
+            with (
+                one_pool(out_dir, workers or (None if ray else usable_cores()), ray) as pool,
+                closing(Tracking()) as tracking,
+                overall_progress(work_left) as show,
+            ):
+
+                def heard(run: "Planned", record: "RoundRecord") -> None:
+                    show(run, record)
+                    if tensorboard:
+                        tracking.heard(run.path, record)
+
+                run_all(planned, pool, heard)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command continues")
+        sys.exit(130)
+    for run in planned if tensorboard else []:
+        track_ended(RunDir.open(run.path))

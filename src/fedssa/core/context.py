@@ -1,0 +1,102 @@
+"""What hooks know besides their arguments: round, task, seed, public data; and at the server, how to train."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from fedssa.core.public import Public
+from fedssa.core.samples import Samples
+from fedssa.core.seeds import seeded, torch_rng
+from fedssa.core.task import Task
+from fedssa.core.tensors import all_finite
+from fedssa.core.training import EVAL_BATCH, Batch, Fitted, Training, fit, num_batches
+from fedssa.errors import Diverged
+
+
+@dataclass(frozen=True)
+class Context:
+    task: Task
+    seed: int
+    public: Public | None = field(default=None, repr=False)
+    t: int = -1  # the round; -1: before the first
+
+    @property
+    def num_rounds(self) -> int:
+        return self.task.num_rounds
+
+    def at(self, t: int) -> Self:
+        return replace(self, t=t)
+
+    @cached_property
+    def public_now(self) -> Samples:
+        """X_t, which what came down this round is about."""
+        assert self.public is not None, "a method without needs_public asks for public data"
+        return self.public.at(self.seed, self.t)
+
+    @cached_property
+    def public_next(self) -> Samples:
+        """X_{t+1}, which this round's upload is about."""
+        assert self.public is not None, "a method without needs_public asks for public data"
+        return self.public.at(self.seed, self.t + 1)
+
+
+CountFlops = Callable[[], AbstractContextManager[Callable[[], int]]]  # counts what runs inside; then says how much
+
+
+@dataclass(frozen=True)
+class ServerContext(Context):
+    """`fit` trains with the one loop, seeded by (seed, round, number), on one thread; [server] says how."""
+
+    training: Training = field(default_factory=Training)
+    count_flops: CountFlops | None = field(default=None, repr=False, compare=False)
+    flops: list[int] = field(default_factory=list, repr=False, compare=False)  # of this round's trainings
+
+    @override
+    def at(self, t: int) -> Self:
+        return replace(self, t=t, flops=[])
+
+    def fit(
+        self,
+        modules: nn.Module | Sequence[nn.Module],
+        loss: Callable[[Batch], Tensor],
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        how: Training | None = None,
+        shuffled: bool = True,
+        number: int = 0,
+    ) -> Fitted:
+        """Train modules in place on rows of x (and y); `number` tells a round's trainings apart."""
+        how, trained = how or self.training, nn.ModuleList([modules] if isinstance(modules, nn.Module) else modules)
+        stream = f"server{number}"
+        trained.train()
+        counting = self.count_flops() if self.count_flops else nullcontext(lambda: 0)
+        with torch.enable_grad(), seeded(self.seed, "training", t=self.t, phase=stream), counting as counted:
+            batches = self._batches(x, y, how, shuffled, stream)
+            rates = how.rates(self.t, self.num_rounds, how.epochs * num_batches(len(x), how.batch_size))
+            fitted = fit(loss, batches, trained.parameters(), how, rates)
+        self.flops.append(counted())
+        trained.eval()
+        if not fitted.is_finite or not all_finite(p.detach() for p in trained.parameters()):
+            raise Diverged(None, self.t)
+        return fitted
+
+    def _batches(self, x: Tensor, y: Tensor | None, how: Training, shuffled: bool, stream: str) -> Iterator[Batch]:
+        order = torch_rng(self.seed, "batches", t=self.t, phase=stream)
+        labels = torch.zeros(len(x), dtype=torch.int64) if y is None else y
+        for _ in range(how.epochs):
+            drawn = torch.randperm(len(x), generator=order) if shuffled else torch.arange(len(x))
+            for index in torch.split(drawn, how.batch_size):
+                yield Batch(x[index], labels[index], index)
+
+    @torch.no_grad()
+    def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+        """What a module says of rows of x, in eval mode."""
+        module.eval()
+        return torch.cat([module(part) for part in torch.split(x, EVAL_BATCH)])

@@ -1,0 +1,188 @@
+"""What a field of a message may hold, said where the field stands: types, shapes in the paper's letters, ranges."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from fedssa.core.tensors import Layout
+from fedssa.errors import AnswerError
+
+ON_THE_SIMPLEX = 1e-4  # how far from 1 the sum of probabilities may be
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the letters of shapes stand for, as the receiver of a message knows it."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seen_classes: tuple[int, ...] | None = None  # what `ids("S_k")` must be
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # of the models that both sides know
+    bound: dict[str, int] = field(default_factory=dict)  # letters that this message has used first
+
+    def of_one_message(self) -> "Shapes":
+        return replace(self, bound={})
+
+    def size(self, dim: str, actual: int) -> int:
+        """Of `d + 1`, say; a letter that nobody has said yet stands for the size that is there."""
+        total = 0
+        for term in (part.strip() for part in dim.split("+")):
+            if term.isdecimal():
+                total += int(term)
+            elif term in self.sizes:
+                total += self.sizes[term]
+            else:
+                total += self.bound.setdefault(term, actual)
+        return total
+
+
+class Rule(ABC):
+    """Stands in `Annotated[…]` of a field."""
+
+    @abstractmethod
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        """AnswerError unless the value is what the field may hold."""
+
+
+@dataclass(frozen=True)
+class Shaped(Rule):
+    dtype: torch.dtype
+    dims: tuple[str, ...]
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        assert isinstance(value, Tensor)
+        shape = tuple(value.shape)
+        wanted = tuple(map(shapes.size, self.dims, shape)) if len(shape) == len(self.dims) else None
+        if value.dtype != self.dtype or shape != wanted:
+            said = f"{_short(self.dtype)} [{', '.join(self.dims)}]"
+            known = f" = {list(wanted)}" if wanted else ""
+            raise AnswerError(f"{name} is {_short(value.dtype)} {list(shape)}, not {said}{known}")
+
+
+def f32(*dims: str) -> Shaped:
+    return Shaped(torch.float32, dims)
+
+
+def i64(*dims: str) -> Shaped:
+    return Shaped(torch.int64, dims)
+
+
+def u8(*dims: str) -> Shaped:
+    return Shaped(torch.uint8, dims)
+
+
+def flags(*dims: str) -> Shaped:
+    return Shaped(torch.bool, dims)
+
+
+@dataclass(frozen=True)
+class Ids(Shaped):
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        super().check(name, value, shapes)
+        given = value.tolist()
+        if self.dims == ("S_k",) and shapes.seen_classes is not None and given != list(shapes.seen_classes):
+            raise AnswerError(f"{name} is not the client's own classes")
+        if given != sorted(set(given)) or (given and not 0 <= given[0] <= given[-1] < shapes.size("S", 0)):
+            raise AnswerError(f"{name} is not classes in ascending order")
+
+
+def ids(dim: str) -> Shaped:
+    """Classes in ascending order; ids("S_k"): the client's own."""
+    return Ids(torch.int64, (dim,))
+
+
+@dataclass(frozen=True)
+class _Counts(Shaped):
+    total: str
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        super().check(name, value, shapes)
+        given = value.tolist()  # not in int64, where large counts could wrap around
+        if min(given, default=0) < 0:
+            raise AnswerError(f"{name} has a count below 0")
+        if sum(given) != shapes.size(self.total, sum(given)):
+            raise AnswerError(f"{name} does not sum to its {shapes.size(self.total, 0)} training samples")
+
+
+def sample_counts(dim: str, *, total: str) -> Shaped:
+    """Numbers of samples, whose sum is known."""
+    return _Counts(torch.int64, (dim,), total)
+
+
+@dataclass(frozen=True)
+class _Probabilities(Shaped):
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        super().check(name, value, shapes)
+        sums = value.double().sum(dim=-1)
+        if not bool(((value >= 0).all(dim=-1) & ((sums - 1).abs() <= ON_THE_SIMPLEX)).all()):
+            raise AnswerError(f"{name} has rows that are no probabilities (at least 0, sum 1)")
+
+
+def probabilities(*dims: str) -> Shaped:
+    """Every row is at least 0 and sums to 1."""
+    return _Probabilities(torch.float32, dims)
+
+
+@dataclass(frozen=True)
+class Like(Rule):
+    """For a dict of tensors: exactly the names, types and shapes of a model that both sides know."""
+
+    model: str
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        layout = shapes.layouts[self.model]
+        if value.keys() != layout.keys():
+            names = ", ".join(sorted(value.keys() ^ layout.keys())[:3])
+            raise AnswerError(f"{name} has other tensors than the {self.model} model ({names[:100]})")
+        for key, (dtype, shape) in layout.items():
+            tensor = value[key]
+            if (tensor.dtype, tuple(tensor.shape)) != (dtype, tuple(shape)):
+                found = f"{_short(tensor.dtype)} {list(tensor.shape)}"
+                raise AnswerError(f"{name}.{key} is {found}, not {_short(dtype)} {list(shape)}")
+
+
+def like(model: str) -> Like:
+    return Like(model)
+
+
+@dataclass(frozen=True)
+class Between(Rule):
+    """A number, or every number of a dict or tuple, in a range."""
+
+    low: float | None = None
+    high: float | None = None
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        values = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else (value,)
+        for one in values:
+            if (self.low is not None and one < self.low) or (self.high is not None and one > self.high):
+                bounds = f"at least {self.low}" if self.high is None else f"from {self.low} to {self.high}"
+                raise AnswerError(f"{name} = {one} should be {bounds}")
+
+
+@dataclass(frozen=True)
+class Text(Rule):
+    """A string, or every key of a dict, that matches a pattern."""
+
+    pattern: str
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        for text in value if isinstance(value, Mapping) else (value,):
+            if not re.fullmatch(self.pattern, text):
+                raise AnswerError(f"{name} is not what it should be")
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

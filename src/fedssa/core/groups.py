@@ -1,0 +1,84 @@
+"""Groups: clients whose extractors have the same layout and the same start may share them.
+
+The server knows a group by an id and a length, no names and no shapes: an extractor travels as one flat vector. Clients
+of a group begin with the same extractor, made by themselves: averages of models that began apart are worth nothing.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from fedssa.core.fields import Shapes, f32, i64
+from fedssa.core.message import message
+from fedssa.core.seeds import seeded
+from fedssa.core.split import SplitModel
+from fedssa.core.tensors import Tensors, copy_in, digest, module_state
+from fedssa.errors import AnswerError
+
+
+@message
+class Flat:
+    """A module's parameters and buffers, one after another."""
+
+    floats: Annotated[Tensor, f32("L")]
+    integers: Annotated[Tensor | None, i64("I")] = None  # counters of batch normalisation, say
+
+    def verify(self, shapes: Shapes) -> None:
+        if (self.integers is None) != (shapes.sizes.get("I", 0) == 0):
+            raise AnswerError("integers do not fit the client's group")
+
+
+def flat(module: nn.Module) -> Flat:
+    floats, counters = _kinds(module)
+    numbers = [tensor.reshape(-1).float() for tensor in floats.values()]
+    wholes = [tensor.reshape(-1).long() for tensor in counters.values()]
+    return Flat(torch.cat(numbers) if numbers else torch.zeros(0), torch.cat(wholes) if wholes else None)
+
+
+def set_flat(module: nn.Module, values: Flat) -> None:
+    """Write a vector into the module it was made of, or one of the same layout."""
+    floats, counters = _kinds(module)
+    copy_in(_cut(values.floats, floats) | _cut(values.integers, counters), floats | counters)
+
+
+def _kinds(module: nn.Module) -> tuple[Tensors, Tensors]:
+    """The module's floating-point tensors, and the others."""
+    state = module_state(module)
+    floats = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+    return floats, {name: tensor for name, tensor in state.items() if name not in floats}
+
+
+def _cut(vector: Tensor | None, target: Tensors) -> Tensors:
+    """Parts of a vector in the shapes of the target."""
+    sizes = [tensor.numel() for tensor in target.values()]
+    given = 0 if vector is None else len(vector)
+    if given != sum(sizes):
+        raise AnswerError(f"a vector of {given} numbers for a module of {sum(sizes)}")
+    parts = torch.split(vector, sizes) if vector is not None and sizes else ()
+    return {name: part.view(target[name].shape) for name, part in zip(target, parts, strict=True)}
+
+
+def layout_id(extractor: nn.Module) -> str:
+    """At its start: 16 hex digits that cover names, types, shapes and bits, and how many numbers (and counters)."""
+    state, shape = module_state(extractor), flat(extractor)
+    counters = "" if shape.integers is None else f"-{len(shape.integers)}"
+    return f"{digest(state)[:16]}-{len(shape.floats)}{counters}"
+
+
+def sizes_in(group: str) -> dict[str, int]:
+    """What a group's id says of its vectors: L numbers, and I counters."""
+    _, num_floats, *counters = group.split("-")
+    return {"L": int(num_floats), "I": int(counters[0]) if counters else 0}
+
+
+def started(build: Callable[[], SplitModel], seed: int, client: int, *, common: bool) -> SplitModel:
+    """A client's net with the weights it starts from: its own; the extractor may be its group's."""
+    with seeded(seed, "start", client=client):
+        net = build()
+    if common:
+        with seeded(seed, "start"):
+            twin = build()
+        copy_in(module_state(twin.extractor), module_state(net.extractor))
+    return net

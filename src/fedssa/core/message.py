@@ -1,0 +1,351 @@
+"""Messages and states are data with names: frozen dataclasses whose fields say type and shape, and one codec for all.
+
+    @message
+    class ClassRows:
+        classes: Annotated[Tensor, ids("S_k")]
+        rows: Annotated[Tensor, f32("S_k", "d + 1")]
+
+What crosses a client's boundary, what a server is between two rounds and what a client keeps are such classes. A field
+is a Tensor, an int, float, bool, str, a Literal, a message, or a dict or tuple of those; `| None` where it may be
+absent. `encode` makes one JSON object and named tensors of a message, `decode` makes the message again and names the
+field that does not fit; `check` compares a message with the shapes of a federation. Nothing else packs or unpacks.
+
+The letters of shapes are the paper's:  S classes · S_k seen classes of the client · d width of the representation ·
+n its training samples · P public samples of a round · N clients · L numbers of its extractor. Any other letter stands
+for the size it has when it is first met in a message.
+"""
+
+import json
+import math
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from hashlib import sha256
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
+
+from torch import Tensor
+
+from fedssa.core.fields import Rule, Shapes
+from fedssa.core.tensors import Tensors, all_finite, own, pack, unpack
+from fedssa.core.tensors import digest as digest_of_tensors
+from fedssa.errors import AnswerError
+
+T = TypeVar("T")
+FORMAT = 2  # of messages and states; one of another format is refused
+_NOTHING: Any = object()  # what JSON does not say
+_TOO_LARGE = 2**1023  # for a float
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def message(cls: type[T]) -> type[T]:
+    return dataclass(frozen=True, eq=False)(cls)
+
+
+@message
+class Nothing:
+    """What a method without a server's state, a downlink or an uplink has in its place."""
+
+
+def of(generic: type[T], kind: Any) -> type[T]:
+    """A generic message with the type that is known only when a method is chosen: of(Answer, method.messages().up)."""
+    filled: type[T] = generic[kind]  # type: ignore[index]
+    return filled
+
+
+# -- leaves --------------------------------------------------------------------------------------------------------
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every tensor and every plain value with the path to it; what is None is not there."""
+    if value is None:
+        return
+    if is_dataclass(value):
+        parts: Iterator[tuple[str, object]] = ((f.name, getattr(value, f.name)) for f in fields(value))
+    elif isinstance(value, Mapping):
+        parts = ((str(key), part) for key, part in value.items())
+    elif isinstance(value, (tuple, list)):
+        parts = ((str(i), part) for i, part in enumerate(value))
+    else:
+        yield path, value
+        return
+    for name, part in parts:
+        yield from leaves(part, f"{path}.{name}" if path else name)
+
+
+def tensors_in(value: object) -> Tensors:
+    """The tensors themselves, not copies."""
+    return {path: leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor)}
+
+
+def plain_in(value: object) -> dict[str, Any]:
+    return {path: leaf for path, leaf in leaves(value) if not isinstance(leaf, Tensor)}
+
+
+def digest(value: object) -> str:
+    """Equal digests mean equal names, shapes, types and bits of tensors, and equal plain values."""
+    of_tensors, plain = digest_of_tensors(tensors_in(value)), plain_in(value)
+    if not plain:
+        return of_tensors
+    return sha256((of_tensors + json.dumps(plain, sort_keys=True)).encode()).hexdigest()
+
+
+def num_params(value: object) -> int:
+    """Floating-point values: the paper's measure of communication."""
+    floats = sum(tensor.numel() for tensor in tensors_in(value).values() if tensor.is_floating_point())
+    return floats + sum(isinstance(leaf, float) for leaf in plain_in(value).values())
+
+
+def num_bytes(value: object) -> int:
+    """Bytes of all values, class ids and counts too: eight for a plain number."""
+    tensors = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value).values())
+    return tensors + sum(len(leaf.encode()) if isinstance(leaf, str) else 8 for leaf in plain_in(value).values())
+
+
+def is_finite(value: object) -> bool:
+    return all_finite(tensors_in(value).values())
+
+
+def owned(value: T) -> T:
+    """A copy that shares no memory with anything."""
+    copied: T = _map(own, value)
+    return copied
+
+
+def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: _map(function, getattr(value, f.name)) for f in fields(value)})
+    if isinstance(value, Mapping):
+        return {key: _map(function, part) for key, part in value.items()}
+    return tuple(_map(function, part) for part in value) if isinstance(value, (tuple, list)) else value
+
+
+# -- the codec -----------------------------------------------------------------------------------------------------
+def encode(value: object) -> tuple[dict[str, Any], Tensors]:
+    """A message as a JSON object, which says what is no tensor and what is there at all, and its tensors by path."""
+    return {"format": FORMAT, "fields": _plain(value)}, tensors_in(value)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, Tensor):
+        return _NOTHING
+    if is_dataclass(value):
+        said = ((f.name, _plain(getattr(value, f.name))) for f in fields(value))
+        return {name: part for name, part in said if part is not _NOTHING}
+    if isinstance(value, Mapping):
+        said = ((str(key), _plain(part)) for key, part in value.items())
+        return {name: part for name, part in said if part is not _NOTHING}
+    if isinstance(value, (tuple, list)):
+        return [None if (part := _plain(item)) is _NOTHING else part for item in value]
+    return value
+
+
+def decode(kind: type[T], meta: Mapping[str, Any], tensors: Tensors) -> T:
+    """The message that was encoded; AnswerError names what is missing, unknown or of another type."""
+    if meta.get("format") != FORMAT:
+        given = repr(meta.get("format"))[:100]
+        raise AnswerError(f"a message of format {given}, this is {FORMAT}; install the same version")
+    left = dict(tensors)
+    made: T = _made(kind, meta.get("fields", _NOTHING), "", left)
+    if left:
+        raise AnswerError(f"{min(left)[:100]} is no field of {_title(kind)}")
+    return made
+
+
+def to_bytes(value: object) -> bytes:
+    meta, tensors = encode(value)
+    return pack(meta, {name: own(tensor) for name, tensor in tensors.items()})
+
+
+def from_bytes(kind: type[T], blob: bytes) -> T:
+    return decode(kind, *unpack(blob))
+
+
+def seal(value: object) -> bytes:
+    """For a disk: with a digest, so that damage is noticed."""
+    meta, tensors = encode(value)
+    return pack(meta | {"digest": digest(value)}, {name: own(tensor) for name, tensor in tensors.items()})
+
+
+def unseal(kind: type[T], blob: bytes) -> T:
+    meta, tensors = unpack(blob)
+    sealed = meta.pop("digest", None)
+    value = decode(kind, meta, tensors)
+    if digest(value) != sealed:
+        raise AnswerError("its digest does not fit its content")
+    return value
+
+
+def _made(kind: Any, node: Any, path: str, left: Tensors) -> Any:
+    kind, optional = _without_none(_without_rules(kind))
+    if kind is Tensor:
+        if node is not _NOTHING and node is not None:
+            return _wrong(path, "a tensor")
+        return left.pop(path) if path in left else _missing(path, optional)
+    if node is _NOTHING or node is None:
+        return _missing(path, optional)
+    origin = get_origin(kind)
+    if is_dataclass(origin or kind):
+        return _made_message(kind, node, path, left)
+    if origin is dict:
+        return _made_dict(kind, node, path, left)
+    if origin is tuple:
+        items = _expect(node, list, path)
+        return tuple(_made(get_args(kind)[0], item, _join(path, str(i)), left) for i, item in enumerate(items))
+    if origin is Literal:
+        return node if node in get_args(kind) else _wrong(path, f"one of {', '.join(map(repr, get_args(kind)))}")
+    if kind is float and type(node) is int and abs(node) < _TOO_LARGE:
+        node = float(node)
+    return _expect(node, kind, path)
+
+
+def _made_message(kind: Any, node: Any, path: str, left: Tensors) -> Any:
+    said, known = dict(_expect(node, dict, path)), hints(kind)
+    cls = get_origin(kind) or kind
+    parts = {}
+    for f in fields(cls):
+        part = said.pop(f.name, _NOTHING)
+        if part is _NOTHING and _is_plain(known[f.name]) and f.default is not MISSING:
+            continue
+        parts[f.name] = _made(known[f.name], part, _join(path, f.name), left)
+    if said:
+        raise AnswerError(f"{_join(path, min(said))[:100]} is no field of {_title(kind)}")
+    return cls(**parts)
+
+
+def _made_dict(kind: Any, node: Any, path: str, left: Tensors) -> Any:
+    key_kind, part_kind = get_args(kind)
+    said = _expect(node, dict, path)
+    if _without_rules(part_kind) is Tensor:
+        if said:
+            return _wrong(_join(path, min(said)), "a tensor")
+        below = sorted(name for name in left if name.startswith(f"{path}.") or not path)
+        return {_key(key_kind, name.removeprefix(f"{path}."), path): left.pop(name) for name in below}
+    parts = {}
+    for name, part in said.items():
+        parts[_key(key_kind, name, path)] = _made(part_kind, part, _join(path, name), left)
+    return parts
+
+
+def _key(kind: Any, name: str, path: str) -> Any:
+    try:
+        key = kind(name)
+    except ValueError:
+        key = None
+    return key if str(key) == name else _wrong(_join(path, name), f"a key of type {kind.__name__}")
+
+
+@cache
+def hints(kind: Any) -> dict[str, Any]:
+    """Of a message its fields' types with their rules; of a generic one with its parameters filled in."""
+    cls, given = get_origin(kind) or kind, get_args(kind)
+    parameters = dict(zip(getattr(cls, "__parameters__", ()), given, strict=False))
+    return {f.name: _filled(f.type, parameters) for f in fields(cls)}
+
+
+def _filled(hint: Any, parameters: Mapping[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return parameters.get(hint, Nothing)
+    if isinstance(hint, types.UnionType) or get_origin(hint) is Union:
+        return Union[tuple(_filled(part, parameters) for part in get_args(hint))]  # noqa: UP007
+    if any(isinstance(part, TypeVar) for part in get_args(hint)):
+        return get_origin(hint)[tuple(_filled(part, parameters) for part in get_args(hint))]
+    return hint
+
+
+def _without_rules(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    if not (isinstance(kind, types.UnionType) or get_origin(kind) is Union):
+        return kind, False
+    inner = [part for part in get_args(kind) if part is not types.NoneType]
+    assert len(inner) == 1, f"{kind}: a field is of one type, or None"
+    return _without_rules(inner[0]), len(inner) < len(get_args(kind))
+
+
+def _is_plain(kind: Any) -> bool:
+    return _without_none(_without_rules(kind))[0] is not Tensor
+
+
+def _expect(node: Any, kind: Any, path: str) -> Any:
+    return node if type(node) is kind else _wrong(path, f"of type {kind.__name__}")
+
+
+def _wrong(path: str, what: str) -> Any:
+    raise AnswerError(f"{path[:100] or 'the message'} should be {what}")
+
+
+def _missing(path: str, optional: bool) -> None:
+    if not optional:
+        raise AnswerError(f"{path[:100] or 'the message'} is missing")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _title(kind: Any) -> str:
+    return str(getattr(get_origin(kind) or kind, "__name__", kind))
+
+
+# -- what shapes cannot say in Python -------------------------------------------------------------------------------
+@runtime_checkable
+class Verified(Protocol):
+    """A message that can tell more than its fields do, about how they belong together."""
+
+    def verify(self, shapes: Shapes) -> None:
+        """AnswerError unless they do."""
+
+
+def check(value: object, shapes: Shapes, kind: Any = None, path: str = "") -> None:
+    """AnswerError unless every field has the type, shape and range that it declares, and all numbers are finite."""
+    if value is None:
+        return
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = shapes.of_one_message()
+        for name, hint in hints(kind or type(value)).items():
+            part = getattr(value, name)
+            if part is not None:
+                for rule in rules(hint):
+                    rule.check(_join(path, name), part, inner)
+            check(part, shapes, _inner_kind(hint), _join(path, name))
+        if isinstance(value, Verified):
+            value.verify(inner)
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            check(part, shapes, None, _join(path, str(key)))
+    elif isinstance(value, (tuple, list)):
+        for i, part in enumerate(value):
+            check(part, shapes, None, _join(path, str(i)))
+    elif isinstance(value, Tensor) and not all_finite([value]):
+        raise AnswerError(f"{path} holds NaN or infinity")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise AnswerError(f"{path} is not finite")
+
+
+def _inner_kind(hint: Any) -> Any:
+    kind, _ = _without_none(_without_rules(hint))
+    return kind if is_dataclass(get_origin(kind) or kind) else None
+
+
+def rules(hint: Any) -> list[Rule]:
+    """Those at the whole field, and those beside its `| None`."""
+    if get_origin(hint) is Annotated:
+        inner, *said = get_args(hint)
+        return [rule for rule in said if isinstance(rule, Rule)] + rules(inner)
+    if isinstance(hint, types.UnionType) or get_origin(hint) is Union:
+        return [rule for part in get_args(hint) for rule in rules(part)]
+    return []

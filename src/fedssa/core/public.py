@@ -1,0 +1,48 @@
+"""Public data: samples that the server and every client have, so that outputs on them can be compared.
+
+X_t, the P public samples of round t, is a function of (seed, t) that everybody computes: ids never travel. In round t
+a client gets what is about X_t, and uploads about X_{t+1}.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedssa.core.samples import Samples
+from fedssa.core.seeds import torch_rng
+from fedssa.core.tensors import digest
+from fedssa.errors import SettingsError
+
+Labels = Literal["own", "foreign", "none"]  # of the task's classes, of other classes, or none at all
+
+
+@dataclass(frozen=True)
+class Public:
+    samples: Samples  # labels that are not the task's own are not to be used as such
+    labels: Labels
+    digest: str
+    per_round: int = 0  # P; 0: all of them, and X_t is then the same in every round
+
+    @property
+    def num(self) -> int:
+        """P, the size of X_t."""
+        return min(self.per_round, len(self.samples)) or len(self.samples)
+
+    def indices(self, seed: int, t: int) -> Tensor:
+        """The places of X_t in the public set."""
+        if self.num == len(self.samples):
+            return torch.arange(len(self.samples))
+        drawn = torch.randperm(len(self.samples), generator=torch_rng(seed, "public", t=t))
+        return drawn[: self.num].sort().values
+
+    def at(self, seed: int, t: int) -> Samples:
+        """X_t."""
+        return self.samples.take(self.indices(seed, t))
+
+
+def public_data(samples: Samples, labels: Labels, per_round: int) -> Public:
+    if per_round > len(samples):
+        raise SettingsError(f"public.per_round = {per_round}: there are only {len(samples)} public samples")
+    return Public(samples, labels, digest({"x": samples.x, "y": samples.y}), per_round)

@@ -1,0 +1,44 @@
+"""Samples in memory, and how a model takes them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedssa.kernels import Moves, gather
+from fedssa.kernels.in_torch import as_floats
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples as they come from the data set."""
+
+    x: Tensor  # uint8 or float32 images [n, H, W, C], or float32 vectors [n, size]
+    y: Tensor  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: Tensor) -> "Samples":
+        return Samples(self.x[index], self.y[index])
+
+    def batch(self, index: Tensor, *, channels_last: bool, moves: Moves | None = None) -> Tensor:
+        """Some of them as a model takes them."""
+        return as_input(gather(self.x, index, moves), channels_last=channels_last)
+
+
+class LocalData(NamedTuple):
+    train: Samples
+    val: Samples
+    test: Samples
+
+
+def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
+    """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
+    x = as_floats(x)
+    if x.ndim != 4:
+        return x
+    x = x.permute(0, 3, 1, 2)
+    # not .contiguous(): with one channel that is both formats at once, and convolutions would go by the strides
+    return x if channels_last else x.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,85 @@
+"""Tensors by name: their digest, their bytes (safetensors), and copies that share no memory with anything."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from fedssa.errors import AnswerError, ModelError
+
+Tensors = dict[str, Tensor]
+Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
+
+
+def digest(tensors: Tensors) -> str:
+    """Equal digests mean equal names, shapes, types and bits."""
+    result = sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        result.update(json.dumps([name, str(tensor.dtype), tuple(tensor.shape)]).encode())
+        result.update(bytes_of(tensor))
+    return result.hexdigest()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor, not a copy."""
+    if tensor.numel() == 1:  # it is contiguous with any stride
+        tensor = own(tensor)
+    array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A contiguous, detached copy that shares no memory with anything."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """A NaN or an infinity is always an extreme value; looking for those two is faster than at every element."""
+    floats = (t for t in tensors if t.is_floating_point() and t.numel())
+    return all(math.isfinite(extreme) for t in floats for extreme in torch.aminmax(t))
+
+
+def layout_of(tensors: Tensors) -> Layout:
+    return {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+
+def module_state(module: nn.Module) -> Tensors:
+    """All parameters and buffers, those a state_dict leaves out too, as live tensors (not copies)."""
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {name: tensor.detach() for name, tensor in named}
+
+
+@torch.no_grad()
+def copy_in(source: Tensors, target: Tensors) -> None:
+    """Write one state into the tensors of another; both must have the same names and shapes."""
+    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (source, target)]
+    if shapes[0] != shapes[1]:
+        raise ModelError(
+            "a state of another layout: a model must be built the same way each time, and a method must keep all that "
+            "it keeps from client_init on"
+        )
+    for name, tensor in target.items():
+        tensor.copy_(source[name])
+
+
+def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:
+    """One safetensors blob with a JSON object in its metadata."""
+    return save(tensors, metadata={"meta": json.dumps(meta, separators=(",", ":"), allow_nan=False)})
+
+
+def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
+    try:
+        tensors = load(blob)
+        header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
+        meta = json.loads(header["__metadata__"]["meta"])
+    except Exception as error:  # safetensors raises its own, undocumented classes
+        raise AnswerError(f"not a message of ours: {error}") from error
+    if not isinstance(meta, dict):
+        raise AnswerError("not a message of ours: its metadata is no object")
+    return meta, {name: own(tensor) for name, tensor in tensors.items()}

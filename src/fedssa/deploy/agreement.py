@@ -1,0 +1,221 @@
+"""federation.toml: what a coordinator and its sites have agreed on. Sections of a recipe have a recipe's meaning.
+
+seed = 0
+clients = ["north", "south", "west"]    # client 0, 1, 2
+[task]     classes, input_shape
+[models]   width, shared
+[local]    [server]    [rounds]    [method]         as in a recipe
+[public]   file, digest, labels, per_round          if the method uses public data
+[run]      kernel, target, evaluate_start
+[deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
+
+`agreement` is a digest of all that a site's messages depend on, and its bits but for versions and the kernel, which its
+own copy of this file names: a site answers only to its own.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le, Len
+
+from fedssa.core.context import ServerContext
+from fedssa.core.message import Nothing
+from fedssa.core.method import Method
+from fedssa.core.public import Labels, Public, public_data
+from fedssa.core.samples import Samples
+from fedssa.core.task import Task
+from fedssa.data import Npz
+from fedssa.errors import DataError, SettingsError
+from fedssa.settings.build import parse_section
+from fedssa.settings.recipe import Settings, parse_settings, read_recipe
+from fedssa.settings.task import task_of
+
+FILE_NAME, PUBLIC_FILE = "federation.toml", "public.npz"
+RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "run")
+ABOUT_THE_SERVER = ("deploy", "run")  # what a site need not agree to
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSection:
+    classes: Annotated[int, Ge(2), Le(10**6)] | Annotated[tuple[str, ...], Len(2)]  # their number, or their names
+    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1, 3)]  # [channels, height, width], or [size]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.classes))) if isinstance(self.classes, int) else self.classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deploy:
+    """How the server deals with sites that are away, slow or wrong."""
+
+    quorum: Annotated[float, Gt(0), Le(1)] = 0.5  # share of a round's cohort that must answer …
+    deadline: Annotated[float, Gt(0)] = 600.0  # … within so many seconds
+    join_deadline: Annotated[float, Gt(0)] = 600.0  # how long the start waits for all clients
+    norm_bound: Annotated[float, Gt(0)] = 1e6  # largest norm of an upload
+    max_bytes: Annotated[int, Ge(1)] = 100_000_000  # largest size of an upload
+    keys: bool = True  # nodes have keys, so that a client's node id is the same for the whole run
+
+    def enough(self, num_clients: int) -> int:
+        """How many of them the quorum asks for, as it is written: in binary floats 0.55 · 20 is more than 11."""
+        return math.ceil(Fraction(str(self.quorum)) * num_clients)
+
+
+class OtherPublicData(DataError):
+    """The public data here are not those that were agreed on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSection:
+    """Samples that the coordinator and every site have as the same arrays x and y."""
+
+    digest: Annotated[str, Len(64, 64)]  # as `fedssa federation public` prints it
+    file: str = PUBLIC_FILE  # beside federation.toml
+    labels: Literal["own", "foreign", "none"] = "none"
+    per_round: Annotated[int, Ge(0)] = 1000  # P; 0: all
+
+    def read(self, folder: Path, task: Task) -> Public:
+        public = read_public(folder / self.file, task, self.labels, self.per_round)
+        if public.digest != self.digest:
+            raise OtherPublicData(
+                f"{folder / self.file}: are not the public data of federation.toml (digest {public.digest[:12]}, "
+                f"agreed on {self.digest[:12]}); ask the coordinator for the file"
+            )
+        return public
+
+
+def read_public(file: Path, task: Task, labels: Labels, per_round: int) -> Public:
+    arrays = Npz(file=str(file)).decode()
+    shape = arrays.x.shape[1:]
+    found = (shape[2], *shape[:2]) if len(shape) == 3 else tuple(shape)
+    if found != task.input_shape:
+        raise DataError(f"{file}: its inputs are {found}, the task's are {task.input_shape}")
+    return public_data(Samples(torch.from_numpy(arrays.x), torch.from_numpy(arrays.y)), labels, per_round)
+
+
+@dataclass(frozen=True)
+class Federation:
+    clients: tuple[str, ...]
+    task_section: TaskSection
+    deploy: Deploy
+    settings: Settings  # seed, models, local, rounds, method, run; its data and partition mean nothing here
+    table: dict[str, Any]  # the whole file with every default filled in, and what reports ask of a run's settings
+    public_section: "PublicSection | None" = None
+    folder: Path = Path()  # of federation.toml
+
+    @cached_property
+    def task(self) -> Task:
+        section, settings = self.task_section, self.settings
+        known = settings.models.shared is not None
+        return task_of(settings, len(section.class_names), section.input_shape, knows_shared=known)
+
+    @cached_property
+    def public(self) -> Public | None:
+        """The public data, read from the file beside federation.toml; OtherPublicData if it holds others."""
+        return None if self.public_section is None else self.public_section.read(self.folder, self.task)
+
+    def context(self) -> ServerContext:
+        return ServerContext(self.task, self.settings.seed, self.public, training=self.settings.server)
+
+    @property
+    def agreement(self) -> str:
+        agreed = {name: part for name, part in self.table.items() if name not in ABOUT_THE_SERVER}
+        return sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+
+    def client_id(self, name: str) -> int:
+        if name not in self.clients:
+            raise SettingsError(f"{name!r}: is no client of this federation; they are {', '.join(self.clients)}")
+        return self.clients.index(name)
+
+
+def read_federation(path: Path) -> Federation:
+    """From federation.toml, or from the directory that holds it."""
+    file = path / FILE_NAME if path.is_dir() else path
+    return parse_federation(read_recipe(file), file.parent)
+
+
+def task_in(file: Path) -> Task:
+    """The task alone, of a federation.toml whose other sections may not fit together yet."""
+    section = parse_section("task", TaskSection, _part(read_recipe(file), "task"))
+    return Task(len(section.class_names), section.input_shape)
+
+
+def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federation:
+    known = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
+    for key in table:
+        if key not in known:
+            raise SettingsError(f"unknown setting {key}; known: {', '.join(known)}")
+    clients = _clients(table.get("clients"))
+    task = parse_section("task", TaskSection, _part(table, "task"))
+    deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
+    public = parse_section("public", PublicSection, _part(table, "public")) if "public" in table else None
+    elsewhere = {"public": {"name": "slice"}, "partition": {"name": "iid", "clients": len(clients)}}  # not a recipe's
+    settings = parse_settings(_recipe(table) | elsewhere)
+    _check_method(settings, settings.table["method"]["name"], public)
+    private = {"archs": [f"{name} (private)" for name in clients]}
+    resolved = (
+        {key: settings.table[key] for key in ("seed", *RECIPE_SECTIONS)}
+        | {
+            "models": settings.table["models"] | private,
+            "clients": clients,
+            "task": asdict(task),
+            "deploy": asdict(deploy),
+            "data": {"name": "sites"},
+            "partition": {"name": "sites", "clients": len(clients)},
+        }
+        | ({"public": asdict(public)} if public else {})
+    )
+    return Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
+
+
+def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that is a recipe. Of models, a federation knows at most the one that all share."""
+    recipe = {key: table[key] for key in ("seed", *RECIPE_SECTIONS) if key in table}
+    models = _part(table, "models")
+    if "archs" in models:
+        raise SettingsError("models.archs: a federation does not know its sites' models; leave it out")
+    known = models.get("shared") or next(iter(models.get("prototypes", ())), "cnn-5")
+    return recipe | {"models": {"archs": [known], **models}}
+
+
+def _check_method(settings: Settings, name: str, public: PublicSection | None) -> None:
+    method = settings.method
+    if (method.needs_shared_model or method.needs_same_models) and settings.models.shared is None:
+        raise SettingsError(f"method.name = {name!r}: name the model that all sites have as models.shared")
+    if method.groups == "architecture" and settings.models.prototypes is None:
+        raise SettingsError(
+            f"method.name = {name!r}: its server runs the sites' models; name those they may have as models.prototypes"
+        )
+    if method.needs_public != "no" and public is None:
+        raise SettingsError(f"method.name = {name!r}: needs public data; add them: fedssa federation public FILE.npz")
+    if method.needs_public == "labelled" and (public is None or public.labels != "own"):
+        raise SettingsError(f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'")
+    if type(method).uplink is not Method.uplink and method.messages().up in (Nothing, Any):
+        raise SettingsError(f"method.name = {name!r}: does not say what it sends; declare it: Method[Server, Down, Up]")
+
+
+def _clients(names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise SettingsError('clients: should be a list of names, for example clients = ["north", "south"]')
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+            raise SettingsError(f"clients: {name!r} should be of letters, digits, dots, dashes and underscores")
+    if len(set(names)) < len(names):
+        raise SettingsError("clients: two of them have the same name")
+    return tuple(names)
+
+
+def _part(table: Mapping[str, Any], section: str) -> dict[str, Any]:
+    part = table.get(section, {})
+    if not isinstance(part, Mapping):
+        raise SettingsError(f"{section} = {part!r}: should be a table, [{section}]")
+    return dict(part)

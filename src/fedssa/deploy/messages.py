@@ -1,0 +1,194 @@
+"""What travels between a coordinator and its sites: one ConfigRecord of Flower's a message, made by the one codec.
+
+`message` is JSON that anyone who looks at a message can read, `tensors` one safetensors blob. What came over the wire
+is checked before anything is made of it.
+"""
+
+import json
+import math
+import re
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedssa.core.client import Answer, AnyAnswer, AnyMethod, ClientInfo
+from fedssa.core.context import Context
+from fedssa.core.fields import Between, Shapes, Text
+from fedssa.core.message import check, decode, encode, message, of, tensors_in
+from fedssa.core.method import Down, Up
+from fedssa.core.task import Task
+from fedssa.core.tensors import Tensors, own, pack, unpack
+from fedssa.errors import AnswerError
+from fedssa.records import Scores
+
+RECORD = "fedssa"
+MAX_KINDS = 8  # of inference
+MAX_TEXT = 1_000_000  # bytes of what is no tensor
+
+# Why a site does not answer. Only this word leaves it: what went wrong in its own code is in its own log.
+Why = Literal[
+    "other-federation",
+    "other-client",
+    "other-public-data",
+    "ahead",
+    "lost-state",
+    "diverged",
+    "busy",
+    "bad-request",
+    "failed",
+]
+REFUSALS: dict[str, str] = {
+    "other-federation": "its federation.toml is another one",
+    "other-client": "it is not the client that was asked",
+    "other-public-data": "its public data are not those of federation.toml",
+    "ahead": "it has trained a later round already",
+    "lost-state": "its state of an earlier round is no longer on its disk; restore it, or start a new run",
+    "diverged": "its training diverged",
+    "busy": "another process works on its state",
+    "bad-request": "it could not read what it was sent",
+    "failed": "its own model or data failed; the reason is in its log",
+}
+
+HEX = Text("[0-9a-f]{16,64}")
+T = TypeVar("T")
+
+
+@message
+class Request(Generic[Down]):
+    """What a site is sent: who asks (our run's id, and what was agreed on), and what for."""
+
+    run: Annotated[str, HEX]
+    agreement: Annotated[str, HEX]
+    client: int = -1  # -1: whoever you are
+    t: int = -1  # -1: say hello
+    heard: int = -1  # the last round of which the server has this client's answer
+    evaluate_start: bool = False
+    down: Down | None = None
+
+
+@message
+class Reply(Generic[Up]):
+    """An answer, and what it answers to."""
+
+    run: Annotated[str, HEX]
+    t: Annotated[int, Between(0)]
+    answer: Answer[Up]
+
+
+@message
+class Refusal:
+    """Why a site does not answer."""
+
+    refusal: Why
+
+
+def to_records(value: object) -> RecordDict:
+    meta, tensors = encode(value)
+    said = json.dumps(meta, separators=(",", ":"), allow_nan=False)
+    return RecordDict({RECORD: ConfigRecord({"message": said, "tensors": pack({}, _owned(tensors))})})
+
+
+def _owned(tensors: Tensors) -> Tensors:
+    return {name: own(tensor) for name, tensor in tensors.items()}
+
+
+def from_records(kind: type[T], records: RecordDict, max_bytes: int | None = None) -> T:
+    """AnswerError if it is anything else, or larger than may be."""
+    meta, blob = _said(records)
+    if max_bytes is not None and len(blob) > max_bytes:
+        raise AnswerError(f"{len(blob):,} bytes, more than deploy.max_bytes = {max_bytes:,}")
+    return decode(kind, meta, unpack(blob)[1])
+
+
+def _said(records: RecordDict) -> tuple[dict[str, Any], bytes]:
+    record = records.get(RECORD)
+    if set(records) != {RECORD} or not isinstance(record, ConfigRecord) or set(record) != {"message", "tensors"}:
+        raise AnswerError("not a message of ours")
+    said, blob = record["message"], record["tensors"]
+    if not isinstance(said, str) or not isinstance(blob, bytes) or len(said) > MAX_TEXT:
+        raise AnswerError("not a message of ours")
+    try:
+        meta = json.loads(said)
+    except (ValueError, RecursionError) as error:
+        raise AnswerError("not a message of ours: no JSON") from error
+    if not isinstance(meta, dict):
+        raise AnswerError("not a message of ours: no JSON object")
+    return meta, blob
+
+
+def agreement_in(records: RecordDict) -> object:
+    """What the sender agrees to, before all of its message is read: that depends on the method agreed on."""
+    fields = _said(records)[0].get("fields")
+    return fields.get("agreement") if isinstance(fields, dict) else None
+
+
+def request_in(records: RecordDict, method: AnyMethod) -> Request[Any]:
+    request: Request[Any] = from_records(of(Request, method.messages().down), records)
+    check(request, Shapes())
+    return request
+
+
+def info_in(records: RecordDict, task: Task) -> ClientInfo:
+    info = from_records(ClientInfo, records, MAX_TEXT)
+    check(info, Shapes())
+    seen, num_clients = list(info.seen_classes), task.num_clients
+    if info.id >= num_clients:
+        raise AnswerError(f"says it is client {info.id}; they are 0 to {num_clients - 1}")
+    if not seen or seen != sorted(set(seen)) or seen[-1] >= task.num_classes:
+        raise AnswerError(f"classes that are not in ascending order from 0 to {task.num_classes - 1}")
+    if info.num_train < len(seen):
+        raise AnswerError(f"{info.num_train} training samples of {len(seen)} classes")
+    if info.start is not None:
+        _check_scores(info.start)
+    return info
+
+
+def answer_in(
+    records: RecordDict, request: Request[Any], method: AnyMethod, info: ClientInfo, ctx: Context, max_bytes: int
+) -> AnyAnswer:
+    """What the client that was asked answers to this very request; AnswerError if it is anything else."""
+    reply: Reply[Any] = from_records(of(Reply, method.messages().up), records, max_bytes)
+    answer = reply.answer
+    if (reply.run, reply.t, answer.client) != (request.run, request.t, request.client):
+        raise AnswerError("an answer to another request")
+    check(reply, method.shapes(info, ctx))
+    method.check_upload(answer.payload, info, ctx)
+    _check_scores(answer.scores)
+    return answer
+
+
+def check_norm(payload: object, bound: float) -> None:
+    """AnswerError if an upload is longer, as a vector, than the coordinator allows."""
+    floats = (tensor.double() for tensor in tensors_in(payload).values() if tensor.is_floating_point())
+    norm = math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))  # a float's square may overflow
+    if norm > bound:
+        raise AnswerError(f"the norm of its upload is {norm:.3g}, more than deploy.norm_bound = {bound:g}")
+
+
+def _check_scores(scores: Scores) -> None:
+    kinds, accuracies = list(scores.test), (*scores.test.values(), *scores.val.values())
+    if not 0 < len(kinds) <= MAX_KINDS or not all(re.fullmatch("[a-z_-]{1,20}", kind) for kind in kinds):
+        raise AnswerError("kinds of inference that are none")
+    if scores.val and list(scores.val) != kinds:
+        raise AnswerError("validation of other kinds than test")
+    if not all(0 <= accuracy <= 1 for accuracy in accuracies):
+        raise AnswerError("accuracies that are none")
+    if scores.num_test < 1 or scores.num_val < 0 or bool(scores.val) != bool(scores.num_val):
+        raise AnswerError("numbers of samples that are none")
+
+
+def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:
+    """Of a message as Flower sends it, object by object; without HTTP and TLS."""
+    children = (part.children or {}).values()
+    return len(part.deflate()) + sum(encoded_bytes(cast(RecordDict | ConfigRecord, child)) for child in children)
+
+
+def refusal_in(records: RecordDict) -> str | None:
+    """Why the site refuses, if it does."""
+    try:
+        said = _said(records)[0].get("fields")
+    except AnswerError:
+        return None
+    if not isinstance(said, dict) or set(said) != {"refusal"}:
+        return None
+    return REFUSALS.get(str(said["refusal"]), "it refuses and does not say why")

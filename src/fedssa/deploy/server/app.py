@@ -1,0 +1,19 @@
+"""The ServerApp: one run of a federation. Its run config names the federation's file and the run directory."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    from pathlib import Path
+
+    from fedssa.deploy.agreement import read_federation
+    from fedssa.deploy.server.run import run_federation
+
+    config = context.run_config
+    federation = read_federation(Path(str(config["federation"])))
+    for _ in run_federation(grid, federation, Path(str(config["out"])), resume=bool(config["resume"])):
+        pass

@@ -1,0 +1,247 @@
+"""What a coordinator needs, as a directory: certificates, app, configuration, programs, units, a proxy."""
+
+import getpass
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from fedssa.core.public import Labels, Public
+from fedssa.deploy.agreement import FILE_NAME, PUBLIC_FILE, Deploy, read_federation, read_public, task_in
+from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates, write_secret
+from fedssa.deploy.server.submit import CONNECTION, flwr
+from fedssa.deploy.site.node import is_loopback
+from fedssa.errors import RunDirError, SettingsError
+from fedssa.runs.files import write_atomically
+from fedssa.runs.lock import staging_of
+from fedssa.settings.recipe import read_recipe
+from fedssa.settings.toml import document
+
+ADDRESS_FILE = "address.json"
+FIRST_RUNTIME_PORT = 9100  # of sites on one machine: this and the next ones
+
+
+class Page(Template):
+    delimiter = "@"  # shell and nginx have the dollar for themselves
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where sites find the federation, and where the SuperLink listens on loopback."""
+
+    host: str
+    port: int
+    superlink_port: int
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]+", self.host):
+            raise SettingsError(f"--host {self.host}: should be a name or an address, without a port")
+        if self.insecure and not is_loopback(self.host):
+            raise SettingsError(f"--insecure: only on loopback, and {self.host} is not; leave it out")
+
+    @classmethod
+    def read(cls, directory: Path) -> "Address":
+        try:
+            return cls(**json.loads((directory / ADDRESS_FILE).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise SettingsError(
+                f"{directory}: is no coordinator's directory; make one: fedssa federation init"
+            ) from error
+
+    @override
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def init(
+    directory: Path,
+    address: Address,
+    clients: Sequence[str],
+    *,
+    classes: int = 10,
+    input_shape: Sequence[int] = (1, 32, 32),
+) -> None:
+    """All or nothing: the directory appears by rename."""
+    target = _plain_path(directory)
+    if target.exists():
+        raise RunDirError(f"{directory}: exists already; choose another directory")
+    staging = staging_of(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir(mode=0o700)
+        _fill(staging, target, address, clients, classes, input_shape)
+        os.rename(staging, target)  # noqa: PTH104 (the commit of the whole directory)
+    except OSError as error:
+        raise RunDirError(f"{directory}: cannot be written ({error.strerror})") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fill(
+    staging: Path, target: Path, address: Address, clients: Sequence[str], classes: int, input_shape: Sequence[int]
+) -> None:
+    for folder in ("app", "certificates", "sites", "state/flwr", "state/superlink", "state/superexec", "systemd"):
+        (staging / folder).mkdir(parents=True)
+    until = ("never", "never")
+    if not address.insecure:
+        dates = write_certificates(staging / "certificates", address.host)
+        until = (dates[0].date().isoformat(), dates[1].date().isoformat())
+    write_secret(staging / "superexec.secret", secrets.token_hex(32).encode())
+    (staging / ADDRESS_FILE).write_text(json.dumps(vars(address), indent=2) + "\n")
+    words = {
+        **_words_of(target, address),
+        "clients": json.dumps(list(clients)),
+        "classes": classes,
+        "input_shape": json.dumps(list(input_shape)),
+        "max_bytes": Deploy.max_bytes,
+        "max_megabytes": Deploy.max_bytes // 10**6 + 1,
+        "keys": json.dumps(not address.insecure),
+        "ca_until": until[0],
+        "server_until": until[1],
+    }
+    pages = {
+        FILE_NAME: FILE_NAME,
+        "app.toml": "app/pyproject.toml",
+        "flwr.toml": "state/flwr/config.toml",
+        "superlink.sh": "superlink.sh",
+        "superexec.sh": "superexec.sh",
+        "fedssa-superlink.service": "systemd/fedssa-superlink.service",
+        "fedssa-superexec.service": "systemd/fedssa-superexec.service",
+        "coordinator.md": "README.md",
+    } | ({} if address.insecure else {"nginx.conf": "nginx.conf"})
+    for page, name in pages.items():
+        _write(staging / name, page, words)
+    read_federation(staging)
+
+
+def _words_of(directory: Path, address: Address) -> dict[str, Any]:
+    root = f"{directory}/certificates/ca.pem"
+    keys = "--enable-supernode-auth"
+    tls = (
+        f"--ssl-ca-certfile {root} --ssl-certfile certificates/server.pem --ssl-keyfile certificates/server.key {keys}"
+    )
+    return {
+        "directory": directory,
+        "bin": _plain_path(Path(sys.executable).parent),
+        "user": getpass.getuser(),
+        "version": version("fedssa"),
+        "host": address.host,
+        "port": address.port,
+        "address": address,
+        "superlink_port": address.superlink_port,
+        "superlink_security": "--insecure" if address.insecure else tls,
+        "client_security": "--insecure" if address.insecure else f"--root-certificates {root}",
+        "connection_security": "insecure = true" if address.insecure else f'root-certificates = "{root}"',
+    }
+
+
+def invite(directory: Path, name: str) -> Path:
+    """What the site `name` needs, in sites/NAME; nothing in it is secret."""
+    directory = _plain_path(directory)
+    address, federation = Address.read(directory), read_federation(directory)
+    client = federation.client_id(name)
+    folder = directory / "sites" / name
+    if folder.exists():
+        raise RunDirError(f"{folder}: this site was invited before; remove the folder to do it again")
+    words = {
+        **_words_of(directory, address),
+        "name": name,
+        "client": client,
+        "runtime_port": FIRST_RUNTIME_PORT + client,
+        "node_security": "--insecure" if address.insecure else '--root-certificates "$here/ca.pem" --key "$here/key"',
+    }
+    folder.mkdir(parents=True)
+    for page, file in {
+        "join.sh": "join.sh",
+        "fedssa-site.service": "fedssa-site.service",
+        "site.md": "README.md",
+    }.items():
+        _write(folder / file, page, words)
+    shutil.copy(directory / FILE_NAME, folder)
+    if federation.public_section is not None:
+        shutil.copy(directory / federation.public_section.file, folder)
+    if not address.insecure:
+        shutil.copy(directory / "certificates" / "ca.pem", folder)
+    return folder
+
+
+def add_public(directory: Path, source: Path, labels: Labels, per_round: int) -> Public:
+    """Public data for a method that uses some: the arrays go beside federation.toml, their digest into it."""
+    Address.read(directory)
+    file = directory / FILE_NAME
+    if "public" in read_recipe(file):
+        raise RunDirError(f"{file}: has a [public] already; remove that section to choose other data")
+    public = read_public(source, task_in(file), labels, per_round)
+    np.savez(directory / PUBLIC_FILE, allow_pickle=False, x=public.samples.x.numpy(), y=public.samples.y.numpy())
+    section = {"file": PUBLIC_FILE, "digest": public.digest, "labels": labels, "per_round": per_round}
+    text = file.read_text(encoding="utf-8").rstrip("\n") + "\n" + document({"public": section})
+    write_atomically(file, text.encode())
+    return public
+
+
+def register(directory: Path, name: str, public_key: Path) -> None:
+    """From now on the SuperLink lets the holder of this key in."""
+    directory = _plain_path(directory)
+    Address.read(directory)
+    read_federation(directory).client_id(name)
+    key, registered = check_public_key(public_key), _registered(directory, name)
+    if registered.exists():
+        raise RunDirError(f"{name} has a key already; to give it another: fedssa federation unregister {name}")
+    said = flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
+    registered.write_text(json.dumps({"node": int(said["node-id"]), "key": key.decode()}, indent=2) + "\n")
+
+
+def unregister(directory: Path, name: str) -> None:
+    """From now on the SuperLink refuses the key of this site."""
+    directory = _plain_path(directory)
+    Address.read(directory)
+    registered = _registered(directory, name)
+    try:
+        node = int(json.loads(registered.read_text())["node"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{name}: no key of it is registered ({registered} cannot be read)") from error
+    flwr(directory, "supernode", "unregister", str(node), CONNECTION)
+    registered.unlink()
+
+
+def renew(directory: Path) -> datetime:
+    """A new certificate for the server; until when it is good."""
+    address = Address.read(directory)
+    if address.insecure:
+        raise SettingsError(f"{directory}: is without TLS (--insecure), so there is nothing to renew")
+    return renew_server(directory / "certificates", address.host)
+
+
+def _registered(directory: Path, name: str) -> Path:
+    return directory / "sites" / f"{name}.json"
+
+
+def _write(path: Path, page: str, words: dict[str, Any]) -> None:
+    text = (files("fedssa.deploy") / "files" / page).read_text(encoding="utf-8")
+    path.write_text(Page(text).substitute(words), encoding="utf-8")
+    if path.suffix == ".sh":
+        path.chmod(0o755)
+
+
+def _plain_path(path: Path) -> Path:
+    """Absolute, and such that shell, systemd, nginx and TOML take it as it is."""
+    absolute = path.absolute()
+    if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(absolute)):
+        raise SettingsError(
+            f"{absolute}: choose a path of letters, digits and ._+- only: it goes into shell and systemd"
+        )
+    return absolute

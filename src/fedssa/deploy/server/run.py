@@ -1,0 +1,152 @@
+"""A deployed run on the coordinator's disk: the same run directory as a simulation's, and what a restart needs.
+
+    checkpoint.safetensors   server state, next round, who the clients are; replaced after every aggregation
+    faults.jsonl             who was absent, refused or dropped, when and why
+
+Our run has an id of its own, because Flower's changes when a run is resumed.
+"""
+
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Generic
+
+from fedssa.core.message import message, of, seal, unseal
+from fedssa.core.method import Server, growth_remedy
+from fedssa.core.rounds import run_rounds
+from fedssa.deploy.agreement import Federation
+from fedssa.deploy.server.retry import Grid
+from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
+from fedssa.errors import AnswerError, RunDirError
+from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.directory import RunDir, fill_run_dir
+from fedssa.runs.environment import describe, refuse_other
+from fedssa.runs.files import CHECKPOINT, write_durably, writing
+from fedssa.runs.journal import Journal
+from fedssa.runs.lock import RunLock, staging_of
+
+log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
+
+
+@message
+class Checkpoint(Generic[Server]):
+    """The state of the run between two rounds."""
+
+    run: str
+    next_round: int  # -1: not even the start is committed
+    record_bytes: int
+    known: Known
+    server: Server | None = None
+
+
+AnyCheckpoint = Checkpoint[Any]
+
+
+def run_federation(
+    grid: Grid, federation: Federation, out: Path, *, resume: bool = False, poll: float = POLL
+) -> Iterator[RoundRecord]:
+    """Start a run in `out`, or continue the one that is there; yields each record when its round is on disk."""
+    with ExitStack() as stack:
+        run_dir = _reopen(federation, out) if resume else _create(federation, out)
+        with writing(out):
+            stack.enter_context(closing(RunLock(out)))
+        run = DeployedRun(run_dir, federation)
+        log.info("fedssa: run %s in %s, from round %d", run.checkpoint.run, out, max(0, run.checkpoint.next_round))
+        yield from run.rounds(grid, poll)
+
+
+class DeployedRun:
+    def __init__(self, run_dir: RunDir, federation: Federation) -> None:
+        self.dir, self._federation = run_dir, federation
+        self.checkpoint = _read_checkpoint(_checkpoint_file(run_dir.path), federation)
+        next_round, length = self.checkpoint.next_round, self.checkpoint.record_bytes
+        remedy = growth_remedy(federation.settings.method)
+        self._journal = Journal(run_dir, next_round, length, self._save, remedy=remedy, durable=True)
+
+    @property
+    def records(self) -> list[RoundRecord]:
+        return self._journal.records
+
+    def rounds(self, grid: Grid, poll: float) -> Iterator[RoundRecord]:
+        federation, settings = self._federation, self._federation.settings
+        sites = GridFederation(grid, federation, self.checkpoint.run, self.checkpoint.known, self._note, poll)
+        running = run_rounds(
+            settings.method,
+            sites,
+            federation.context(),
+            settings.rounds,
+            evaluate_start=settings.run.evaluate_start,
+            history=tuple(self.records),
+            server=self.checkpoint.server,
+            num_clients=len(federation.clients),
+        )
+        for record in self._journal.rounds(running, about=sites.take_bytes):
+            self._tell(record, self._journal.last_timing)
+            yield record
+        self._journal.end(Outcome("finished", t=self.records[-1].t))
+
+    def _save(self, record: RoundRecord, server: Any, length: int) -> None:
+        before = self.checkpoint
+        self.checkpoint = Checkpoint(before.run, record.t + 1, length, before.known, server)
+        write_durably(_checkpoint_file(self.dir.path), seal(self.checkpoint))
+
+    def _tell(self, record: RoundRecord, sent: Mapping[str, Any]) -> None:
+        accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
+        absent = "".join(f", without {self._federation.clients[k]}" for k in record.absent)
+        total = self._federation.settings.rounds.total
+        said = f"{sent['message_bytes_up']:,} bytes up, {sent['message_bytes_down']:,} down"
+        log.info("fedssa: round %d of %d, %s, %s%s", record.t + 1, total, accuracy, said, absent)
+
+    def _note(self, fault: Fault) -> None:
+        who = "" if fault.client is None else f"client {fault.client} ({self._federation.clients[fault.client]}): "
+        log.warning("fedssa: round %d: %s%s%s", fault.t, who, "dropped: " if fault.dropped else "", fault.reason)
+        with writing(self.dir.path), faults_file(self.dir.path).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(fault)) + "\n")
+
+
+def faults_file(run_dir: Path) -> Path:
+    return run_dir / "faults.jsonl"
+
+
+def _checkpoint_file(run_dir: Path) -> Path:
+    return run_dir / CHECKPOINT
+
+
+def _create(federation: Federation, out: Path) -> RunDir:
+    """It appears by rename, complete, or not at all."""
+    if out.exists():
+        raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
+    section = federation.task_section
+    with writing(out, begun=False):
+        staging = staging_of(out)
+        public = federation.public.digest if federation.public else ""
+        about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
+        staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape, public, about)
+        fill_run_dir(staged, describe(federation.settings.run.kernel))
+        start: AnyCheckpoint = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}))
+        write_durably(_checkpoint_file(staging), seal(start))
+        os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
+    return RunDir.open(out)
+
+
+def _reopen(federation: Federation, out: Path) -> RunDir:
+    run_dir = RunDir.open(out)
+    ours, theirs = ({k: v for k, v in t.items() if k != "deploy"} for t in (federation.table, run_dir.settings))
+    if ours != theirs:
+        raise RunDirError(f"{out}: was begun with another federation.toml; only its [deploy] may change")
+    if run_dir.outcome():
+        raise RunDirError(f"{out}: this run has ended already; see it with: fedssa show {out}")
+    refuse_other(out, run_dir.environment(), federation.settings.run.kernel)
+    return run_dir
+
+
+def _read_checkpoint(path: Path, federation: Federation) -> AnyCheckpoint:
+    try:
+        return unseal(of(Checkpoint, federation.settings.method.messages().server), path.read_bytes())
+    except (OSError, AnswerError) as error:
+        raise RunDirError(f"{path}: cannot be read ({error}); restore it from a copy") from error

@@ -1,0 +1,239 @@
+"""The Federation over a Flower Grid: clients are at sites, which may be away, slow or wrong.
+
+A client is known by the id that its node says in its hello, never by the id of its node; a reply is attributed by the
+message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and changes nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+from flwr.app import Message, RecordDict
+
+from fedssa.core.client import AnyAnswer, ClientInfo
+from fedssa.deploy.agreement import Federation
+from fedssa.deploy.messages import Request, answer_in, check_norm, encoded_bytes, info_in, refusal_in, to_records
+from fedssa.deploy.server.retry import Grid, PatientGrid
+from fedssa.errors import AnswerError
+
+POLL = 1.0  # seconds
+ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
+MAX_TRIES = 3  # of one request to one client in one round, if its node dies over it
+REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What went wrong with a client, or with a node that is none yet."""
+
+    t: int  # -1: before round 0
+    client: int | None
+    reason: str
+    dropped: bool = False  # there was an answer, and it could not be used
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a server must still know of its clients when it is started again; it learns as the run goes on."""
+
+    infos: dict[int, ClientInfo]
+    nodes: dict[int, int]  # client → node
+    heard: dict[int, int]  # client → the last round its answer was used in
+
+
+class GridFederation:
+    def __init__(
+        self,
+        grid: Grid,
+        federation: Federation,
+        run: str,
+        known: Known,
+        note: Callable[[Fault], None],
+        poll: float = POLL,
+    ) -> None:
+        self.known = known
+        self._up = self._down = 0  # bytes of messages
+        self._grid = PatientGrid(grid, poll)
+        self._federation, self._run, self._note, self._poll = federation, run, note, poll
+        self._deploy, self._task = federation.deploy, federation.task
+        self._here: dict[int, int] = {}  # client → node, of those online
+        self._greeted: dict[str, int] = {}  # message → node, of hellos without an answer yet
+        self._ask_at: dict[int, float] = {}  # nodes that have not answered, or were not let in → when to ask them again
+        self._disputed: set[int] = set()  # clients that two nodes say they are
+        self._started = False
+        self._t = -1
+
+    # -- who is there ----------------------------------------------------------------------------------------
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        """At the start, wait for all clients, or at the deadline for a quorum; later, who has come since then."""
+        num_clients, deadline = len(self._federation.clients), time.monotonic() + self._deploy.join_deadline
+        self._welcome(evaluate_start=evaluate_start)
+        while not self._started and len(self._here) < num_clients and time.monotonic() < deadline:
+            time.sleep(self._poll)
+            self._welcome(evaluate_start=evaluate_start)
+        if not self._started and self._deploy.keys and self._disputed:
+            raise AnswerError(f"two nodes say they are client {min(self._disputed)}; stop the one that is not")
+        if not self._started and len(self._here) < self._deploy.enough(num_clients):
+            missing = [name for k, name in enumerate(self._federation.clients) if k not in self._here]
+            raise AnswerError(
+                f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
+                f"missing: {', '.join(missing)}"
+            )
+        self._started = True
+        return [info for _, info in sorted(self.known.infos.items())]
+
+    def _welcome(self, *, evaluate_start: bool = False) -> None:
+        """Say hello to every node that has not been asked, and hear those that answer."""
+        online, now = set(self._grid.get_node_ids()), time.monotonic()
+        self._here = {client: node for client, node in self.known.nodes.items() if node in online}
+        self._ask_at = {node: again for node, again in self._ask_at.items() if node in online and again > now}
+        hello: Request[Any] = Request(self._run, self._federation.agreement, evaluate_start=evaluate_start)
+        for node in sorted(online.difference(self._here.values(), self._ask_at)):
+            if message := self._push(hello, node, "query", self._deploy.join_deadline):
+                self._greeted[message] = node
+                self._ask_at[node] = now + REMIND * self._deploy.join_deadline
+        for message, reply in self._pull(self._greeted).items():
+            self._hear_hello(self._greeted.pop(message), reply, online)
+        self._greeted = {message: node for message, node in self._greeted.items() if node in online}
+
+    def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
+        try:
+            info = info_in(_content(reply), self._task)
+            self._bind(info, node, online)
+        except AnswerError as error:
+            self._ask_at[node] = time.monotonic() + ASK_AGAIN
+            self._note(Fault(self._t, None, f"node {node} is not let in: {error}"))
+
+    def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
+        """One client, one node: with keys for the whole run, without as long as the node is there."""
+        owner = self.known.nodes.get(info.id, node)
+        if owner != node and (self._deploy.keys or owner in online):
+            self._disputed.add(info.id)
+            raise AnswerError(f"it says it is client {info.id}, which is node {owner}")
+        before = self.known.infos.get(info.id)
+        if before is not None and replace(before, start=None) != replace(info, start=None):
+            raise AnswerError(f"client {info.id} has other classes or samples than when it joined")
+        self.known.infos.setdefault(info.id, info)
+        self.known.nodes[info.id] = self._here[info.id] = node
+
+    # -- a round -----------------------------------------------------------------------------------------------
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+        """Until everyone who is here has answered, and enough have; or until the deadline.
+
+        To ask twice is safe: a site that has trained this round sends the answer it has.
+        """
+        self._t = t
+        need, deadline = self._deploy.enough(len(downlinks)), time.monotonic() + self._deploy.deadline
+        requests = {client: self._request(client, t, down) for client, down in downlinks.items()}
+        to_ask, asked, tries = set(requests), dict[str, int](), dict.fromkeys(requests, 0)
+        answers, heard, reminded = dict[int, AnyAnswer](), set[int](), False
+        while (left := deadline - time.monotonic()) > 0:
+            self._welcome()
+            if not reminded and left < (1 - REMIND) * self._deploy.deadline:
+                reminded = True
+                to_ask.update(asked.values())
+            for client in [k for k in sorted(to_ask) if k in self._here and tries[k] < MAX_TRIES]:
+                tries[client] += 1
+                if message := self._push(requests[client], self._here[client], "train", left):
+                    asked[message] = client
+                    to_ask.discard(client)
+            for message, reply in self._pull(asked).items():
+                client = asked[message]
+                if isinstance(reply, str):  # its node was lost, not its answer bad: it is asked again if it returns
+                    del asked[message]
+                    to_ask.add(client)
+                    self._note(Fault(t, client, reply))
+                elif client not in heard:
+                    heard.add(client)
+                    if answer := self._usable(requests[client], reply):
+                        answers[client] = answer
+            to_ask -= heard
+            asked = {message: client for message, client in asked.items() if client not in heard}
+            may_answer = asked or any(k in self._here and tries[k] < MAX_TRIES for k in to_ask)
+            if not may_answer and (not to_ask or len(answers) >= need):
+                break
+            time.sleep(min(self._poll, max(0.0, deadline - time.monotonic())))
+        self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
+        if len(answers) < need:
+            raise AnswerError(
+                f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
+                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
+            )
+        self.known.heard.update(dict.fromkeys(answers, t))
+        return list(answers.values())
+
+    def _request(self, client: int, t: int, down: Any) -> Request[Any]:
+        heard = self.known.heard.get(client, -1)
+        return Request(self._run, self._federation.agreement, client, t, heard, down=down)
+
+    def _usable(self, request: Request[Any], reply: RecordDict) -> AnyAnswer | None:
+        """None, and a note, if it is not."""
+        refused = refusal_in(reply)
+        try:
+            if refused is not None:
+                raise AnswerError(refused)
+            info, method = self.known.infos[request.client], self._federation.settings.method
+            ctx = self._federation.context().at(request.t)
+            answer = answer_in(reply, request, method, info, ctx, self._deploy.max_bytes)
+            check_norm(answer.payload, self._deploy.norm_bound)
+        except Exception as error:  # whatever a site sends, it must not stop the others
+            reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
+            self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
+            return None
+        return answer
+
+    def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
+        for client in sorted(missing):
+            self._note(Fault(t, client, "no answer before the deadline" if client in late else "it is not here"))
+
+    # -- messages ------------------------------------------------------------------------------------------------
+    def take_bytes(self) -> dict[str, int]:
+        """Of all messages since this was last asked: hellos, refusals and what is asked again count too."""
+        taken = {"message_bytes_up": self._up, "message_bytes_down": self._down}
+        self._up = self._down = 0
+        return taken
+
+    def _push(self, request: Request[Any], node: int, kind: str, ttl: float) -> str | None:
+        """The id that a reply will name; None if the node went away in this moment."""
+        message = Message(to_records(request), node, kind, ttl=ttl, group_id=str(request.t))
+        pushed = next(iter(self._grid.push_messages([message])), None) or None
+        self._down += encoded_bytes(message) if pushed else 0
+        return pushed
+
+    def _pull(self, waiting: Iterable[str]) -> dict[str, RecordDict | str]:
+        """By the message they reply to: contents, or what happened instead. One by one: one may be unreadable."""
+        replies: dict[str, RecordDict | str] = {}
+        for message in tuple(waiting):
+            for reply in self._pull_one(message):
+                if reply is None:
+                    replies[message] = RecordDict()  # no message of ours
+                elif reply.metadata.reply_to_message_id == message:
+                    replies[message] = (
+                        f"lost ({_line(reply.error.reason or '')})" if reply.has_error() else reply.content
+                    )
+        return replies
+
+    def _pull_one(self, message: str) -> list[Message | None]:
+        """None is a reply that cannot be read."""
+        try:
+            replies = list(self._grid.pull_messages([message]))
+            self._up += sum(map(encoded_bytes, replies))
+        except (AnswerError, OSError, httpx.HTTPError):
+            raise
+        except Exception:  # Flower makes objects of bytes that a site has sent, and they may be anything
+            return [None]
+        return [*replies]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+def _content(reply: RecordDict | str) -> RecordDict:
+    if isinstance(reply, str):
+        raise AnswerError(reply)
+    if refused := refusal_in(reply):
+        raise AnswerError(refused)
+    return reply

@@ -1,0 +1,100 @@
+"""A run of a federation, given to its SuperLink and followed to its end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedssa.deploy.agreement import FILE_NAME, Federation, read_federation
+from fedssa.deploy.server.retry import PATIENCE
+from fedssa.deploy.site.node import QUIET
+from fedssa.errors import AnswerError, RunDirError, SettingsError
+from fedssa.records import RoundRecord
+from fedssa.runs.directory import RunDir
+
+CONNECTION = "fedssa"  # of the SuperLink, in Flower's own configuration
+ASK_STATUS = 5.0  # seconds: each time is a process of its own
+
+
+class Submitted:
+    """A run that the SuperLink has. It goes on whether or not anybody follows it."""
+
+    def __init__(self, directory: Path, out: Path, *, resume: bool = False) -> None:
+        self.directory, self.out = directory.absolute(), out.absolute()
+        self.federation: Federation = read_federation(directory)
+        _check(self.directory, self.out, resume=resume)
+        self._done = len(RunDir.open(self.out).records()) if resume else 0
+        config = {"federation": str(self.directory / FILE_NAME), "out": str(self.out), "resume": resume}
+        said = flwr(self.directory, "run", str(self.directory / "app"), CONNECTION, "--run-config", _toml(config))
+        self.flower_run = int(said["run-id"])
+
+    def records(self, tell: Callable[[str], None]) -> Iterator[RoundRecord]:
+        """Each when it is on disk, until the run has ended; AnswerError if it failed. `tell` hears when the SuperLink
+        is away."""
+        asked = heard = time.monotonic()
+        while True:
+            yield from self._new_records()
+            if time.monotonic() - asked > ASK_STATUS:
+                first, asked = heard >= asked, time.monotonic()
+                try:
+                    status, details = self.status()
+                except SettingsError:
+                    if asked - heard > PATIENCE:
+                        raise
+                    if first:
+                        tell("the SuperLink does not answer; the run can do without it for a while")
+                    continue
+                heard = time.monotonic()
+                if status.startswith("finished"):
+                    yield from self._new_records()
+                    if status != "finished:completed":
+                        hint = "" if "--resume" in details else "; continue it with --resume"
+                        raise AnswerError(f"{self.out}: {details or status}{hint}")
+                    return
+            time.sleep(0.5)
+
+    def status(self) -> tuple[str, str]:
+        run = flwr(self.directory, "list", CONNECTION, "--run-id", str(self.flower_run))["runs"][0]
+        return str(run["status"]), str(run.get("status-details") or "")
+
+    def _new_records(self) -> Iterator[RoundRecord]:
+        try:
+            records = RunDir.open(self.out).records()
+        except RunDirError:  # it is not there yet
+            return
+        yield from records[self._done :]
+        self._done = max(self._done, len(records))
+
+
+def flwr(directory: Path, *arguments: str) -> dict[str, Any]:
+    """One of Flower's own commands on this federation's SuperLink; what it says, as JSON."""
+    command = [str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"]
+    env = os.environ | QUIET | {"FLWR_HOME": str(directory / "state" / "flwr")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
+    try:
+        said: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        said = {}
+    if done.returncode or not said.get("success", False):
+        why = said.get("error-message") or done.stderr.strip() or done.stdout.strip()
+        raise SettingsError(f"flwr {arguments[0]}: {why}; is the SuperLink running?")
+    return said
+
+
+def _check(directory: Path, out: Path, *, resume: bool) -> None:
+    """What the server would refuse is refused before it is started."""
+    for needed in (directory / "app" / "pyproject.toml", directory / "state" / "flwr" / "config.toml"):
+        if not needed.is_file():
+            raise SettingsError(f"{directory}: is no coordinator's directory; make one: fedssa federation init")
+    if resume and (outcome := RunDir.open(out).outcome()):
+        raise RunDirError(f"{out}: this run has ended already ({outcome.kind}); see it with: fedssa show {out}")
+    if not resume and out.exists():
+        raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
+
+
+def _toml(config: dict[str, Any]) -> str:
+    return " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())

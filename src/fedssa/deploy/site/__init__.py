@@ -1,0 +1,1 @@
+"""The side of a site, which keeps its model and its data."""

@@ -1,0 +1,22 @@
+"""The ClientApp. A new process is started for each message, so heavy imports wait until one is there."""
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.query()
+def hello(message: Message, context: Context) -> Message:
+    return _reply(message, context)
+
+
+@app.train()
+def run_round(message: Message, context: Context) -> Message:
+    return _reply(message, context)
+
+
+def _reply(message: Message, context: Context) -> Message:
+    from fedssa.deploy.site.respond import respond
+
+    return Message(respond(message.content, context.node_config), reply_to=message)

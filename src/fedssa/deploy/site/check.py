@@ -1,0 +1,97 @@
+"""What a site would send, found out by running it: a hello, and one round that nobody is told of."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import ConfigRecord, RecordDict
+
+from fedssa.core.message import encode, num_bytes, tensors_in
+from fedssa.core.public import Public
+from fedssa.core.seeds import one_thread
+from fedssa.deploy.agreement import Federation
+from fedssa.deploy.messages import RECORD, Reply, check_norm, to_records
+from fedssa.deploy.site.site import client_of
+from fedssa.errors import AnswerError, ClientError, FedSSAError
+
+SAMPLE_RUN = "0" * 32
+
+
+@dataclass(frozen=True)
+class Preview:
+    classes: list[str]
+    num_train: int
+    num_val: int
+    num_test: int
+    hello: list[tuple[str, str]]
+    answer: list[tuple[str, str]]
+    tensors: list[tuple[str, str, str, int]]  # name, type, shape, bytes
+    num_bytes: int
+    num_payload_bytes: int
+    public: str | None  # what public data it has, if the federation has some
+
+
+def preview(reference: str, federation: Federation) -> Preview:
+    """The id does not matter to what is sent; the site is built as client 0 and forgotten."""
+    method, ctx = federation.settings.method, federation.context()
+    client = client_of(reference, federation, 0)
+    try:
+        info = client.hello(evaluate_start=True)
+        with one_thread():
+            down = method.downlink(method.server_init(ctx), info, ctx.at(0))
+        answer = client.run_round(down, 0)
+    except FedSSAError:
+        raise
+    except Exception as error:  # a site's own model may raise anything
+        raise ClientError(f"{reference}: {type(error).__name__}: {error}") from error
+    try:
+        check_norm(answer.payload, federation.deploy.norm_bound)
+        method.check_upload(answer.payload, info, ctx.at(0))
+    except AnswerError as error:
+        raise ClientError(f"{reference}: the federation would drop its answer: {error}") from error
+    said = to_records(Reply(SAMPLE_RUN, 0, answer))
+    data, names = client.data, federation.task_section.class_names
+    return Preview(
+        classes=[names[s] for s in info.seen_classes],
+        num_train=len(data.train),
+        num_val=len(data.val),
+        num_test=len(data.test),
+        hello=_shown(info),
+        answer=_shown(Reply(SAMPLE_RUN, 0, answer)),
+        tensors=[
+            (name, str(t.dtype).removeprefix("torch."), "×".join(map(str, t.shape)), t.numel() * t.element_size())
+            for name, t in tensors_in(answer.payload).items()
+        ],
+        num_bytes=sum(map(_size, _fields(said).values())),
+        num_payload_bytes=num_bytes(answer.payload),
+        public=None if federation.public is None else _in_words(federation.public),
+    )
+
+
+def _in_words(public: Public) -> str:
+    return f"{len(public.samples)} samples, {public.num} a round, digest {public.digest[:12]} as agreed on"
+
+
+def _shown(value: object) -> list[tuple[str, str]]:
+    """Everything that is no tensor, as the message says it, by its place there."""
+    return list(_leaves(encode(value)[0]["fields"]))
+
+
+def _leaves(said: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, part in said.items():
+        if isinstance(part, Mapping):
+            yield from _leaves(part, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", str(part)
+
+
+def _fields(records: RecordDict) -> Mapping[str, Any]:
+    record = records[RECORD]
+    assert isinstance(record, ConfigRecord)
+    return record
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_size, value))
+    return len(value) if isinstance(value, (bytes, str)) else 8

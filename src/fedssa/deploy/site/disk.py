@@ -1,0 +1,104 @@
+"""A site's own disk: its model, what its method remembers, and its last answer. Nobody else keeps a copy of them.
+
+    STATE_DIR/lock                    one process at a time
+    STATE_DIR/RUN.safetensors         of each run: the state after the last round it trained, and that round's answer
+
+A file is replaced as a whole (temporary file, fsync, rename, fsync of the folder), so after a crash there is either
+the state before a round or the state after it, with its answer. It is tagged with our run's id and the round.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from fedssa.core.client import Answer, AnyAnswer, AnyMethod
+from fedssa.core.fields import u8
+from fedssa.core.message import from_bytes, message, of, seal, to_bytes, unseal
+from fedssa.core.task import TaskFacts, facts_of
+from fedssa.core.tensors import Tensors
+from fedssa.deploy.agreement import Federation
+from fedssa.errors import AnswerError, RunDirError
+from fedssa.runs.files import write_durably
+
+
+@message
+class Saved:
+    """A site after round t of a run."""
+
+    run: str
+    t: int
+    agreement: str
+    task: TaskFacts
+    answer: Annotated[Tensor, u8("bytes")]  # as it is sent: what it holds depends on the method
+    state: dict[str, Tensor]
+
+    @classmethod
+    def after(cls, run: str, t: int, federation: Federation, answer: AnyAnswer, state: Tensors) -> "Saved":
+        blob = torch.frombuffer(bytearray(to_bytes(answer)), dtype=torch.uint8)
+        return cls(run, t, federation.agreement, facts_of(federation.task), blob, state)
+
+    def answer_of(self, method: AnyMethod) -> AnyAnswer:
+        return from_bytes(of(Answer, method.messages().up), self.answer.numpy().tobytes())
+
+
+class StateBusy(RunDirError):
+    """Another process works on this state."""
+
+
+class StateDir:
+    """Use it inside `locked`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def locked(self, patience: float = 10.0) -> Iterator[None]:
+        """A process that was told to stop may have it for a moment; StateBusy if it still has after `patience` s."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            deadline = time.monotonic() + patience
+            while not _try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise StateBusy(f"{self.folder}: another process works on this state")
+                time.sleep(0.1)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def load(self, run: str) -> Saved | None:
+        path = self._file(run)
+        return read_saved(path) if path.exists() else None
+
+    def save(self, saved: Saved) -> None:
+        write_durably(self._file(saved.run), seal(saved))
+
+    def latest(self) -> Saved | None:
+        """Of all runs, the one that was written last."""
+        files = sorted(self.folder.glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
+        return read_saved(files[-1]) if files else None
+
+    def _file(self, run: str) -> Path:
+        return self.folder / f"{run}.safetensors"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def read_saved(path: Path) -> Saved:
+    try:
+        return unseal(Saved, path.read_bytes())
+    except (OSError, AnswerError) as error:
+        raise RunDirError(f"{path}: cannot be read ({error}); restore it from a copy") from error

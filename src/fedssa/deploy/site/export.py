@@ -1,0 +1,53 @@
+"""A site's personal model as a file of its own, and back."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from fedssa.core.seeds import one_thread, seeded
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task, TaskFacts
+from fedssa.core.tensors import copy_in, module_state, own
+from fedssa.deploy.site.disk import Saved, StateDir
+from fedssa.deploy.site.site import load_net
+from fedssa.errors import RunDirError
+from fedssa.runs.files import write_durably
+
+
+def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved:
+    saved = StateDir(state_dir).load(run) if run else StateDir(state_dir).latest()
+    if saved is None:
+        raise RunDirError(f"{state_dir}: holds no model{f' of run {run}' if run else ''}; has this site taken part?")
+    net = {name.removeprefix("net."): own(t) for name, t in saved.state.items() if name.startswith("net.")}
+    about = {"task": json.dumps(asdict(saved.task)), "run": saved.run, "round": str(saved.t)}
+    try:
+        write_durably(target, save(net, metadata=about))
+    except OSError as error:
+        raise RunDirError(f"{target}: cannot be written ({error.strerror})") from error
+    return saved
+
+
+def load_exported(path: Path, site: str) -> SplitModel:
+    """The site's own code builds the model, as it did when it took part; the file has its weights."""
+    try:
+        blob = path.read_bytes()
+        about = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])["__metadata__"]
+        task, weights = _task(json.loads(about["task"])), load(blob)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RunDirError(f"{path}: is not an exported model ({error})") from error
+    net = _built(site, task)
+    copy_in(weights, module_state(net))
+    return net.eval()
+
+
+def _task(facts: dict[str, Any]) -> Task:
+    return TaskFacts(**facts | {"input_shape": tuple(facts["input_shape"])}).task()
+
+
+def _built(site: str, task: Task) -> SplitModel:
+    with one_thread(), seeded(0, "start"):
+        return load_net(site, task)

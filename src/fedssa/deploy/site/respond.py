@@ -1,0 +1,111 @@
+"""What a site does with a message: say hello, or run a round and remember it. Whatever happens, it answers.
+
+An exception of its own code would reach the server with its text, so none passes here: the reason stays in this
+site's log, and the server gets one word of `Refusal`.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import RecordDict
+
+from fedssa.core.client import AnyAnswer, Client
+from fedssa.deploy.agreement import Federation, OtherPublicData, read_federation
+from fedssa.deploy.messages import Refusal, Reply, Request, Why, agreement_in, request_in, to_records
+from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
+from fedssa.deploy.site.site import client_of
+from fedssa.errors import AnswerError, Diverged, FedSSAError, SettingsError
+
+log = logging.getLogger("flwr")  # Flower's own: a site's owner finds everything in one place
+
+
+NAMED: dict[type[FedSSAError], Why] = {  # what the server may know by name
+    OtherPublicData: "other-public-data",
+    Diverged: "diverged",
+    StateBusy: "busy",
+}
+
+
+class Refused(FedSSAError):
+    """The site does not answer this request."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
+    try:
+        return _respond(records, node_config)
+    except Refused as refused:
+        log.error("fedssa: refused: %s", refused.why)
+        return to_records(Refusal(refused.why))
+    except tuple(NAMED) as error:
+        log.error("fedssa: %s", error)
+        return to_records(Refusal(next(why for kind, why in NAMED.items() if isinstance(error, kind))))
+    except (Exception, SystemExit):  # a site's own code may raise anything
+        log.exception("fedssa: this site could not answer")
+        return to_records(Refusal("failed"))
+
+
+def _respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
+    federation = read_federation(Path(_option(node_config, "federation")))
+    request = _read(records, federation)
+    client = int(_option(node_config, "client-id"))
+    if request.client not in (-1, client):
+        raise Refused("other-client")
+    site = _option(node_config, "site")
+    if request.t < 0:
+        start = client_of(site, federation, client)
+        return to_records(start.hello(evaluate_start=request.evaluate_start))
+    answer = _run_round(request, federation, site, client, StateDir(Path(_option(node_config, "state-dir"))))
+    return to_records(Reply(request.run, request.t, answer))
+
+
+def _read(records: RecordDict, federation: Federation) -> Request[Any]:
+    try:
+        if agreement_in(records) == federation.agreement:
+            return request_in(records, federation.settings.method)
+    except AnswerError as error:
+        log.error("fedssa: %s", error)
+        raise Refused("bad-request") from error
+    raise Refused("other-federation")
+
+
+def _run_round(request: Request[Any], federation: Federation, site: str, client_id: int, disk: StateDir) -> AnyAnswer:
+    method = federation.settings.method
+    with disk.locked():
+        saved = disk.load(request.run)
+        last = saved.t if saved else -1
+        if last < request.heard:
+            raise Refused("lost-state")
+        if last > request.t:
+            raise Refused("ahead")
+        if saved and last == request.t:
+            log.info("fedssa: round %d was trained before; its answer is sent again", request.t)
+            return saved.answer_of(method)
+        client = client_of(site, federation, client_id)
+        if saved:
+            client.load_state(saved.state)
+        _check_downlink(request, federation, client)
+        answer = client.run_round(request.down, request.t)
+        disk.save(Saved.after(request.run, request.t, federation, answer, client.state()))
+    log.info("fedssa: round %d: loss %.4f, test accuracy %.2f %%", request.t, answer.loss, 100 * answer.scores.headline)
+    return answer
+
+
+def _check_downlink(request: Request[Any], federation: Federation, client: Client) -> None:
+    """What the server sent is looked at as closely as what a site sends."""
+    try:
+        federation.settings.method.check_downlink(request.down, client.info(), federation.context().at(request.t))
+    except AnswerError as error:
+        log.error("fedssa: %s", error)
+        raise Refused("bad-request") from error
+
+
+def _option(node_config: Mapping[str, Any], name: str) -> str:
+    if name not in node_config:
+        raise SettingsError(f"--node-config: has no {name}; start this node with: fedssa site run")
+    return str(node_config[name])

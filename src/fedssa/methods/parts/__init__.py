@@ -1,0 +1,1 @@
+"""What methods share: class rows, prototypes, a shared model, extractors of a group, outputs on public data, means."""

@@ -1,0 +1,62 @@
+"""Class rows: what is exchanged and averaged class by class, rows of headers above all."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class WeightedRows(NamedTuple):
+    """Rows of some classes from one client."""
+
+    classes: Tensor  # int64 [m], each at most once
+    rows: Tensor  # [m, ...]
+    weights: Tensor  # [m], at least 0
+
+
+def mean_by_class(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Tensor, Tensor]:
+    """For each class the weighted mean of its uploaded rows; a class that nobody uploaded keeps its row.
+
+    Returns the rows [S, ...] and which classes were uploaded [S]. Weights are normalised first, so that a
+    class with one owner gets that owner's row to the last bit.
+    """
+    total = previous.new_zeros(len(previous))
+    for upload in uploads:
+        total[upload.classes] += upload.weights.to(total.dtype)
+    mean = torch.full_like(previous, -0.0)  # the zero that leaves every number as it is, -0.0 too
+    for classes, rows, weights in uploads:
+        share = (weights.to(total.dtype) / total[classes]).reshape(-1, *[1] * (rows.ndim - 1))
+        mean[classes] += share * rows
+    uploaded = total > 0
+    mean[~uploaded] = previous[~uploaded]
+    return mean, uploaded
+
+
+def mean_row_change(before: Tensor, after: Tensor, which: Tensor) -> float | None:
+    """Mean over those classes of the distance between a row and its successor."""
+    change = torch.linalg.vector_norm((after.double() - before.double())[which], dim=1)
+    return float(change.mean()) if len(change) else None
+
+
+def shaking(before: Tensor, after: Tensor, which: Tensor) -> dict[str, float]:
+    """How far the server's rows moved, for the record."""
+    moved = mean_row_change(before, after, which)
+    return {} if moved is None else {"shaking": moved}
+
+
+def stabilising_mu(mu0: float, t_stable: int, t: int) -> float:
+    """μ(t) = μ0·cos(t·π / (2·T_stable)) for t ≤ T_stable, else 0 (FedSSA, eq. 4)."""
+    return 0.0 if t >= t_stable else mu0 * math.cos(t * math.pi / (2 * t_stable))  # cos(π/2) is 0, in floats nearly
+
+
+def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:
+    mask = torch.zeros(num_classes, dtype=torch.bool)
+    mask[list(classes)] = True
+    return mask
+
+
+def known_of(seen: Sequence[int], known: Tensor) -> Tensor:
+    """Of some classes those that the server knows, ascending."""
+    return (class_mask(seen, len(known)) & known).nonzero().flatten()

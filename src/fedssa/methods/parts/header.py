@@ -1,0 +1,31 @@
+"""A whole header as a message, for methods that average all of it."""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from fedssa.core.client import Client
+from fedssa.core.fields import f32
+from fedssa.core.message import message
+from fedssa.core.split import header_rows, set_header_rows
+
+
+@message
+class Header:
+    rows: Annotated[Tensor, f32("S", "d + 1")]
+
+
+@message
+class GlobalHeader:
+    """The server's; None until somebody has uploaded one."""
+
+    rows: Annotated[Tensor | None, f32("S", "d + 1")] = None
+
+
+def header_of(client: Client) -> Header:
+    return Header(header_rows(client.net.header))
+
+
+def replace_header(client: Client, header: Header) -> None:
+    set_header_rows(client.net.header, torch.arange(len(header.rows)), header.rows)

@@ -1,0 +1,34 @@
+"""Means over clients, and the divergence between what two models say."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from fedssa.core.tensors import Tensors
+
+
+def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Weighted; of whole numbers (counters) the largest. With one value it is that value to the last bit."""
+    first = values[0]
+    if not first.is_floating_point():
+        return torch.stack(list(values)).amax(dim=0)
+    weight = torch.tensor(weights, dtype=first.dtype)
+    share = weight / weight.sum()
+    result = torch.full_like(first, -0.0)  # the zero that leaves every number as it is, -0.0 too
+    for k, value in enumerate(values):
+        result += share[k] * value
+    return result
+
+
+def mean_state(states: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
+    """Of models of one layout, tensor by tensor."""
+    return {name: mean([state[name] for state in states], weights) for name in states[0]}
+
+
+def kl(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL(softmax(teacher) ‖ softmax(student)) of logits, summed over classes, mean over the batch; no gradient
+    reaches the teacher."""
+    log_p = log_softmax(teacher.detach(), dim=1)
+    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()

@@ -1,0 +1,44 @@
+"""The model that all clients know, as a message and as a part of a client."""
+
+from typing import Annotated
+
+from torch import Tensor, nn
+
+from fedssa.core.fields import like
+from fedssa.core.message import message
+from fedssa.core.split import SplitModel
+from fedssa.core.tensors import Tensors, copy_in, module_state, own
+
+
+@message
+class Weights:
+    """All parameters and buffers of the shared model."""
+
+    weights: Annotated[dict[str, Tensor], like("shared")]
+
+
+@message
+class Received:
+    """What a client keeps of the weights that it was sent last."""
+
+    weights: dict[str, Tensor]
+
+    def replace(self, weights: Tensors) -> None:
+        copy_in(weights, self.weights)
+
+
+def weights_of(module: nn.Module) -> Weights:
+    """The tensors themselves: what is sent is copied when it is."""
+    return Weights(module_state(module))
+
+
+def received_from(module: nn.Module) -> Received:
+    return Received({name: own(tensor) for name, tensor in module_state(module).items()})
+
+
+class SharedModel(nn.Module):
+    """A client's copy of the shared model."""
+
+    def __init__(self, model: SplitModel) -> None:
+        super().__init__()
+        self.model = model

@@ -1,0 +1,66 @@
+"""Class prototypes: mean representations, as FedProto exchanges them. A client keeps those it received and its own."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedssa.core.client import Client
+from fedssa.core.message import message
+from fedssa.core.task import Task
+from fedssa.core.training import mean_representations
+
+
+@message
+class Prototypes:
+    """What a client keeps; `known` says which rows mean something."""
+
+    received: Tensor  # [S, d]
+    received_known: Tensor  # [S]
+    own: Tensor
+    own_known: Tensor
+
+
+def no_prototypes(task: Task) -> Prototypes:
+    rows, known = torch.zeros(task.num_classes, task.width), torch.zeros(task.num_classes, dtype=torch.bool)
+    return Prototypes(rows, known, rows.clone(), known.clone())
+
+
+def receive_prototypes(client: Client, classes: Tensor, prototypes: Tensor) -> None:
+    """What came this round; a class of which none came has no global prototype."""
+    kept = client[Prototypes]
+    kept.received_known.zero_()
+    kept.received_known[classes] = True
+    kept.received[classes] = prototypes
+
+
+def forget_received(client: Client) -> None:
+    """Nothing came this round."""
+    client[Prototypes].received_known.zero_()
+
+
+def measure_prototypes(client: Client) -> tuple[Tensor, Tensor]:
+    """The client's own, with its model as it is now: mean representations [S, d] and numbers of samples [S]."""
+    prototypes, counts = mean_representations(client)
+    client[Prototypes].own.copy_(prototypes)
+    client[Prototypes].own_known.copy_(counts > 0)
+    return prototypes, counts
+
+
+def prototype_distance(client: Client, representations: Tensor, y: Tensor) -> Tensor:
+    """mean((f(x) − C^y)²) over the whole batch and d; a sample without a global prototype gives 0."""
+    kept = client[Prototypes]
+    squares = (representations - kept.received[y]) ** 2
+    return (squares * kept.received_known[y][:, None]).mean()
+
+
+def predict_by_head_and_prototype(client: Client, x: Tensor) -> dict[str, Tensor]:
+    """`prototype`: the nearest among the client's own classes, global where one came, else its own."""
+    representations = client.net.extractor(x)
+    predicted = {"head": client.net.header(representations)}
+    kept = client[Prototypes]
+    if kept.own_known.any():
+        prototypes = torch.where(kept.received_known[:, None], kept.received, kept.own)
+        distance = torch.cdist(representations, prototypes, compute_mode="donot_use_mm_for_euclid_dist")
+        predicted["prototype"] = (-distance).masked_fill(~kept.own_known, -math.inf)
+    return predicted

@@ -1,0 +1,169 @@
+"""Client by client: the spread of their accuracies, and who gains over training alone."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedssa.report.figures.frame import HEIGHT, RIGHT, WIDTH, Frame, frame
+from fedssa.report.figures.scene import Dots, Figure, Item, Line, Mark, Words
+from fedssa.report.figures.style import Style
+from fedssa.report.read.collection import Found
+from fedssa.report.read.groups import REFERENCE, Group
+
+ROW = 34.0  # pixels of height a method
+LABEL_ROOM = 142.0
+MEAN_ROOM = 58.0
+MAX_LABEL = 18  # characters
+BINS = 5
+MOST_DOTS = 400  # a method; the box is of all clients
+GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly: jitter without chance
+
+Floats = NDArray[np.float64]
+
+
+def box_plot(group: Group, styles: Mapping[str, Style]) -> Figure | None:
+    """All seeds' clients together; runs that have not finished are not at their end."""
+    values = {
+        label: np.array([100 * a for run in runs if _finished(run) for a in run.summary.accuracies.values()])
+        for label, runs in group.by_label.items()
+    }
+    return client_figure(values, styles)
+
+
+def client_figure(
+    values: Mapping[str, Floats], styles: Mapping[str, Style], least_height: float = 0.0
+) -> Figure | None:
+    """A row for each method that has clients: dots, a box and their mean; None if none has."""
+    shown = [method for method in styles if len(values.get(method, ()))]
+    if not shown:
+        return None
+    every = np.concatenate([values[method] for method in shown])
+    height = max(least_height, 80 + ROW * len(shown))
+    names = [_shortened(method) for method in shown]
+    around = frame(
+        list(every),
+        [],
+        x_label="accuracy of a client, %",
+        y_label="",
+        height=height,
+        left=LABEL_ROOM,
+        right=MEAN_ROOM,
+        y_names=names,
+    )
+    items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
+    for row, method in enumerate(shown):
+        items += _box(around, row, values[method], styles[method])
+    reading = (
+        "A dot is a client’s own model at the end, the box holds the middle half of them, the bar is the median "
+        "and the white-edged mark the mean: a short box far right is what one wants."
+    )
+    legend = tuple(styles[method] for method in shown)
+    return Figure("clients", "Each client’s accuracy", reading, WIDTH, height, tuple(items), legend)
+
+
+def _finished(run: Found) -> bool:
+    return run.summary.outcome == "finished"
+
+
+def _box(around: Frame, row: int, values: Floats, style: Style) -> list[Item]:
+    y, x = around.y(row), around.x
+    quarter, median, three_quarters = np.quantile(values, [0.25, 0.5, 0.75])
+    reach = 1.5 * (three_quarters - quarter)
+    low, high = values[values >= quarter - reach].min(), values[values <= three_quarters + reach].max()
+    some = values[:: 1 + len(values) // MOST_DOTS]
+    half = min(max(9.0, 0.2 * (around.y(1) - around.y(0))), 20.0)
+    dots = tuple((x(value), y + 1.67 * half * (i * GOLDEN % 1 - 0.5)) for i, value in enumerate(some))
+    box = [
+        (x(quarter), y - half), (x(three_quarters), y - half), (x(three_quarters), y + half), (x(quarter), y + half),
+    ]  # fmt: skip
+    series = style.series
+    return [
+        Dots(dots, style.ink, 4.5, 0.65 if len(some) <= 100 else 0.4, series),
+        Line(((x(low), y), (x(quarter), y)), "ink", 1.2, series=series),
+        Line(((x(three_quarters), y), (x(high), y)), "ink", 1.2, series=series),
+        Line((*box, box[0]), "ink", 1.2, series=series),
+        Line(((x(median), y - half), (x(median), y + half)), "ink", 2.6, series=series),
+        Mark(
+            x(values.mean()),
+            y,
+            "diamond",
+            style.ink,
+            11,
+            told=f"{style.label}: mean {values.mean():.2f} %",
+            series=series,
+        ),
+        Words(WIDTH - RIGHT, y + 4.5, f"{values.mean():.1f}", "ink", "end", 14, bold=True, series=series),
+    ]
+
+
+def gains(group: Group, styles: Mapping[str, Style]) -> Figure | None:
+    """Over training alone, against how often a client took part."""
+    found: dict[str, Floats] = {}
+    for label, runs in group.by_label.items():
+        pairs = [
+            (
+                run.summary.participations[client],
+                100 * (accuracy - group.reference_runs[run.summary.seed].accuracies[client]),
+            )
+            for run in runs
+            if label != REFERENCE and _comparable(group, run.summary.seed, run)
+            for client, accuracy in run.summary.accuracies.items()
+            if client in group.reference_runs[run.summary.seed].accuracies
+        ]
+        if pairs:
+            found[label] = np.array(pairs, dtype=float)
+    shown = [method for method in styles if method in found]
+    if not shown or len(np.unique(np.concatenate([found[method][:, 0] for method in shown]))) < 2:
+        return None
+    every = np.concatenate([found[method] for method in shown])
+    around = frame(
+        [every[:, 0].min() - 0.5, every[:, 0].max() + 0.5],
+        [*every[:, 1], 0.0],
+        x_label="rounds that a client took part in",
+        y_label="accuracy minus the same client’s with standalone, points",
+        whole_x=True,
+    )
+    zero = Line(((around.x.start, around.y(0)), (around.x.stop, around.y(0))), "muted", 1.5)
+    items: list[Item] = [*around.items, zero]
+    for method in shown:
+        items += _gain(around, found[method], styles[method])
+    reading = (
+        "A faint dot is a client, a mark the mean of the clients that took part about equally often; "
+        "above zero a client is better off than alone."
+    )
+    legend = tuple(styles[method] for method in shown)
+    return Figure("gains", "Who gains over standalone", reading, WIDTH, HEIGHT, tuple(items), legend)
+
+
+def _comparable(group: Group, seed: int, run: Found) -> bool:
+    reference = group.reference_runs.get(seed)
+    return _finished(run) and reference is not None and reference.outcome == "finished"
+
+
+def _gain(around: Frame, pairs: Floats, style: Style) -> list[Item]:
+    shift = 0.7 * (style.series % 11 / 11 - 0.5)  # methods stand beside one another
+    some = pairs[:: 1 + len(pairs) // MOST_DOTS]
+    dots = tuple((around.x(count + shift), around.y(gain)) for count, gain in some)
+    means = binned(pairs)
+    line = tuple((around.x(count), around.y(mean)) for count, mean in means)
+    items: list[Item] = [
+        Dots(dots, style.ink, 3.5, 0.3, style.series),
+        Line(line, style.ink, 2.0, style.dash, series=style.series),
+    ]
+    for (x, y), (count, mean) in zip(line, means, strict=True):
+        told = f"{style.label}: {mean:+.2f} points, {count:.1f} rounds"
+        items.append(Mark(x, y, style.shape, style.ink, 7.5, told=told, series=style.series))
+    return items
+
+
+def binned(pairs: Floats) -> list[tuple[float, float]]:
+    """(count, gain) → means over groups of clients that took part about equally often, as many in each as can be."""
+    counts, gains_of = pairs[:, 0], pairs[:, 1]
+    edges = np.unique(np.quantile(counts, np.linspace(0, 1, BINS + 1))[1:-1])
+    bins = np.searchsorted(edges, counts, side="left")
+    return [(float(counts[bins == b].mean()), float(gains_of[bins == b].mean())) for b in np.unique(bins)]
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"

@@ -1,0 +1,82 @@
+"""Pictures that commands write as PNG files: runs side by side, methods over seeds, and who holds which classes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedssa.errors import FedSSAError, SettingsError
+from fedssa.report.figures.clients import client_figure
+from fedssa.report.figures.frame import HEIGHT
+from fedssa.report.figures.partition import partition_figure
+from fedssa.report.figures.raster import png
+from fedssa.report.figures.rounds import ACCURACY, curve_figure
+from fedssa.report.figures.scene import Figure, side_by_side
+from fedssa.report.figures.style import Style, styles
+from fedssa.report.read.summary import RunSummary, summarise
+from fedssa.runs.directory import RunDir
+from fedssa.runs.files import write_atomically
+
+MAX_NAME = 28  # characters
+
+
+def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
+    """Left: mean accuracy over rounds. Right: every client's accuracy at the end."""
+    summaries = {name: summarise(run_dir) for name, run_dir in runs}
+    styled = styles(runs)
+    shown = {name: _told(styled[name], summary) for name, summary in summaries.items()}
+    clients = {name: 100 * np.array(list(run.accuracies.values())) for name, run in summaries.items()}
+    right = client_figure(clients, shown, least_height=HEIGHT)
+    if right is None:
+        raise FedSSAError(f"{path}: there is nothing to draw, no run has measured an accuracy yet")
+    curves = {name: [_curve(run)] for name, run in summaries.items() if run.curve}
+    left = curve_figure("curves", "Mean accuracy over rounds", "", curves, shown, ACCURACY, right.height)
+    assert left is not None  # clients are heard in rounds, and those are in the curve
+    _save(side_by_side("runs", [left, replace(right, title="Each client’s own model at the end")]), path)
+
+
+def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
+    """Mean accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest."""
+    curves: dict[str, list[NDArray[np.float64]]] = {}
+    for run in map(summarise, runs):
+        if run.curve:
+            curves.setdefault(run.method, []).append(_curve(run))
+    styled = styles((str(run.settings["method"]["name"]), run) for run in runs)
+    title = "Accuracy over rounds (line: mean of the seeds, band: all seeds)"
+    figure = curve_figure("curves", title, "", curves, styled, ACCURACY)
+    if figure is None:
+        raise FedSSAError(f"{path}: there is nothing to draw, no run has measured an accuracy yet")
+    _save(figure, path)
+
+
+def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path) -> None:
+    """counts [N, S]: training samples by client and class."""
+    _save(partition_figure(counts, [_shortened(name) for name in class_names]), path)
+
+
+def _told(style: Style, summary: RunSummary) -> Style:
+    label = _shortened(style.label)
+    return replace(style, label=label if summary.outcome == "finished" else f"{label} ({summary.outcome})")
+
+
+def _curve(run: RunSummary) -> NDArray[np.float64]:
+    return np.array([(rounds, 100 * accuracy) for rounds, accuracy in run.curve])
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Equal pictures are equal files: nothing in them tells of time or version."""
+    if path.suffix.lower() != ".png":
+        raise SettingsError(f"{path}: a picture is a PNG file, so its name should end in .png")
+    content = png(figure)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise FedSSAError(f"{path}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,1 @@
+"""The whole report: one page that needs nothing but itself, and the files beside it."""

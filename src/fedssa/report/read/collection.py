@@ -1,0 +1,147 @@
+"""Run directories below the given ones, each read once; one that is damaged is told, and the others go on."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import RunDirError
+from fedssa.records import ClientRecord, RoundRecord
+from fedssa.report.read.summary import RunSummary, summarise
+from fedssa.runs.directory import RunDir
+
+NEEDED: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "data": ("name", str),
+    "partition": ("clients", int),
+    "models": ("archs", list),
+    "local": ("epochs", int),
+    "rounds": ("total", int),
+    "method": ("name", str),
+    "run": ("target", (int, float, type(None))),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run that could be read."""
+
+    name: str  # its path, as far as it tells runs apart
+    summary: RunSummary = field(repr=False)
+    version: str  # of fedssa and torch
+
+    @property
+    def path(self) -> Path:
+        return self.summary.run_dir.path
+
+
+@dataclass(frozen=True)
+class Damaged:
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Gathered:
+    runs: tuple[Found, ...]
+    damaged: tuple[Damaged, ...]
+
+
+def gather(folders: Sequence[Path]) -> Gathered:
+    paths = find_runs(folders)
+    if not paths:
+        raise RunDirError(f"{', '.join(map(str, folders))}: no run directory in there (one has a settings.json)")
+    names = _names(paths)
+    runs, damaged = [], []
+    for path in paths:
+        try:
+            runs.append(_read(path, names[path]))
+        except (RunDirError, OSError) as error:  # what reading raises; anything else is a mistake of ours
+            damaged.append(Damaged(names[path], str(error).replace(str(path), names[path])))
+    if not runs:
+        raise RunDirError(f"{', '.join(map(str, folders))}: none of {len(paths)} runs can be read; {damaged[0].reason}")
+    return Gathered(tuple(runs), tuple(damaged))
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """In the order given, then by name. What is hidden is on its way; what is inside a run belongs to it."""
+    found: dict[Path, Path] = {}  # the real path, so that a run given twice is there once
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunDirError(f"{folder}: there is no such directory")
+        for place, below, files in os.walk(folder):
+            below.sort()
+            if "settings.json" in files:
+                found.setdefault(Path(place).resolve(), Path(place))
+                below.clear()
+            below[:] = [name for name in below if not name.startswith(".")]
+    return list(found.values())
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Without the folders that all of them share."""
+    absolute = [str(path.absolute()) for path in paths]
+    shared = os.path.commonpath([os.path.dirname(path) for path in absolute])  # noqa: PTH120 (strings go in)
+    return {path: os.path.relpath(name, shared) for path, name in zip(paths, absolute, strict=True)}
+
+
+def _read(path: Path, name: str) -> Found:
+    run_dir = RunDir.open(path)
+    _check_head(path / "settings.json", run_dir)
+    _check_outcome(path / "outcome.json", run_dir)
+    environment, records = run_dir.environment(), run_dir.records()
+    if trouble := next(filter(None, map(_trouble, records)), None):
+        raise RunDirError(f"{run_dir.rounds_file}: damaged ({trouble}); restore it from a copy")
+    versions = [f"{package} {environment.get(package, '?')}" for package in ("fedssa", "torch")]
+    return Found(name, summarise(run_dir, records), ", ".join(versions))
+
+
+def _check_head(file: Path, run_dir: RunDir) -> None:
+    """What a report relies on; everything else in the settings is only shown."""
+    settings: object = run_dir.settings
+    if not isinstance(settings, Mapping) or type(settings.get("seed")) is not int:
+        raise RunDirError(f"{file}: damaged (it has no seed)")
+    for section, (key, kind) in NEEDED.items():
+        table: Any = settings.get(section)
+        if not isinstance(table, Mapping) or not isinstance(table.get(key), kind):
+            raise RunDirError(f"{file}: damaged (its {section}.{key} is missing or odd)")
+    for section in ("public", "server"):  # runs of the first edition have neither
+        if not isinstance(settings.get(section, {}), Mapping):
+            raise RunDirError(f"{file}: damaged ({section} should be a table)")
+    archs = settings["models"]["archs"]
+    if not archs or not all(isinstance(arch, str) for arch in archs):
+        raise RunDirError(f"{file}: damaged (models.archs should name models)")
+    if not all(isinstance(name, str) for name in run_dir.class_names):
+        raise RunDirError(f"{file}: damaged (class_names should be names)")
+    about: object = run_dir.about
+    if not isinstance(about, Mapping):
+        raise RunDirError(f"{file}: damaged (about should be a table)")
+    for name, digest in {"data_digest": run_dir.data_digest, "public_digest": run_dir.public_digest}.items():
+        if not isinstance(digest, str):
+            raise RunDirError(f"{file}: damaged ({name} should be a text)")
+
+
+def _check_outcome(file: Path, run_dir: RunDir) -> None:
+    outcome = run_dir.outcome()
+    said: tuple[object, object] = (outcome.kind, outcome.t) if outcome else ("", None)
+    if not (isinstance(said[0], str) and isinstance(said[1], (int, type(None)))):
+        raise RunDirError(f"{file}: damaged (it does not say how the run ended); restore it from a copy")
+
+
+def _trouble(record: RoundRecord) -> str | None:
+    """What no run can have written, though the types are right."""
+    scores = [client.scores for client in record.clients]
+    if not all(score.test for score in scores):
+        return "a client without any test accuracy"
+    measured = [record.accuracy, *(score.test for score in scores), *(score.val for score in scores)]
+    if not all(0 <= share <= 1 for shares in measured for share in shares.values()):
+        return "an accuracy that is not between 0 and 1"
+    spent = [number for c in record.clients for number in _spent(c)]
+    if min([record.server_flops or 0, *spent]) < 0:
+        return "a cost below 0"
+    return "a client without a number" if any(client.id < 0 for client in record.clients) else None
+
+
+def _spent(client: ClientRecord) -> tuple[int, ...]:
+    sent = client.params_up, client.params_down, client.bytes_up, client.bytes_down
+    return *sent, client.flops or 0, client.tuning_flops or 0

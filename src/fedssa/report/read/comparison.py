@@ -1,0 +1,113 @@
+"""Methods side by side over seeds: accuracy, paired differences, and what it cost to get there."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from fedssa.report.read.costs import Cost, mean_cost, total
+from fedssa.report.read.statistics import Difference, difference, paired, spread, with_verdicts
+from fedssa.report.read.summary import RunSummary, kinds_of
+
+TARGET_SHARE = 0.95  # of the reference's last accuracy, where no target is set
+IN_A_ROW = 3  # rounds at or above the target, until it counts as reached
+
+Runs = dict[int, RunSummary]  # of one method, by seed
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """One method of a comparison. Only finished runs count; the others are told in `outcome`."""
+
+    method: str
+    accuracies: tuple[float, ...] = field(repr=False)  # one a seed, after the last round
+    chosen: tuple[float, ...] = field(repr=False)  # one a seed, in the round that validation chooses
+    seeds: tuple[int, ...]
+    difference: Difference | None  # None: this is the reference, or there is nothing to compare
+    per_round: Cost | None
+    to_target: Cost | None  # mean over seeds; None if any did not reach it
+    second_accuracies: dict[str, float]  # mean over seeds, by the kinds of inference besides the headline's
+    outcome: str
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.accuracies) if self.accuracies else None
+
+    @property
+    def spread(self) -> float | None:
+        return spread(self.accuracies)
+
+    @property
+    def best_by_validation(self) -> float | None:
+        return statistics.fmean(self.chosen) if self.chosen else None
+
+
+def compare_methods(
+    runs: Sequence[RunSummary], reference: str, name: Callable[[RunSummary], str] = attrgetter("method")
+) -> list[MethodRow]:
+    """In the order in which methods first appear. Runs of one seed are paired client by client."""
+    by_method: dict[str, Runs] = {}
+    for run in runs:
+        by_method.setdefault(name(run), {})[run.seed] = run
+    references = by_method.get(reference, {})
+    rows = [_row(method, by_seed, references) for method, by_seed in by_method.items()]
+    judged = with_verdicts({row.method: row.difference for row in rows if row.method != reference})
+    return [replace(row, difference=judged.get(row.method)) for row in rows]
+
+
+def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
+    finished = _finished(by_seed)
+    reached = [_cost_to_target(run, target_of(run, references)) for run in finished.values()]
+    return MethodRow(
+        method=method,
+        accuracies=tuple(run.accuracy for run in finished.values() if run.accuracy is not None),
+        chosen=tuple(run.best_round.test for run in finished.values() if run.best_round),
+        seeds=tuple(finished),
+        difference=_difference(finished, references),
+        per_round=mean_cost([_per_round(run) for run in finished.values()]),
+        to_target=mean_cost(reached) if len(finished) == len(by_seed) else None,
+        second_accuracies=_second_accuracies(list(finished.values())),
+        outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
+    )
+
+
+def _finished(by_seed: Runs) -> Runs:
+    return {seed: run for seed, run in sorted(by_seed.items()) if run.outcome == "finished"}
+
+
+def target_of(run: RunSummary, references: Runs) -> float | None:
+    """The run's own setting, or a share of what the reference reached with that seed."""
+    if run.target is not None:
+        return run.target
+    reference = references.get(run.seed)
+    if reference is None or reference.accuracy is None or reference.outcome != "finished":
+        return None
+    return TARGET_SHARE * reference.accuracy
+
+
+def _cost_to_target(run: RunSummary, target: float | None) -> Cost | None:
+    """Until the first of three rounds in a row at or above it."""
+    if target is None:
+        return None
+    trained = [(rounds, accuracy >= target) for rounds, accuracy in run.curve if rounds > 0]
+    windows = (trained[i : i + IN_A_ROW] for i in range(len(trained) - IN_A_ROW + 1))
+    first = next((window[0][0] for window in windows if all(reached for _, reached in window)), None)
+    return None if first is None else total(run.costs[:first])
+
+
+def _per_round(run: RunSummary) -> Cost | None:
+    spent = total(run.costs)
+    return spent.each(lambda amount: amount / spent.rounds) if spent.rounds else None
+
+
+def _difference(finished: Runs, references: Runs) -> Difference | None:
+    """After the last round of both, so only of runs that have got there."""
+    ours, theirs = ({seed: run.accuracies for seed, run in runs.items()} for runs in (finished, _finished(references)))
+    return difference(paired(ours, theirs))
+
+
+def _second_accuracies(runs: Sequence[RunSummary]) -> dict[str, float]:
+    """Of the kinds that every seed has."""
+    found = [run.second_accuracies for run in runs]
+    kinds = [kind for kind in kinds_of(found) if all(kind in accuracies for accuracies in found)]
+    return {kind: statistics.fmean(accuracies[kind] for accuracies in found) for kind in kinds}

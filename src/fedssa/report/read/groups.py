@@ -1,0 +1,187 @@
+"""Runs that may be compared: equal in everything but the method and the seed."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fedssa.report.read.collection import Found
+from fedssa.report.read.comparison import MethodRow, compare_methods
+from fedssa.report.read.summary import RunSummary, section_of
+
+REFERENCE = "standalone"
+SECTIONS = ("partition", "models", "local", "rounds")  # what a group has in common, besides its data and version
+RUN_OPTIONS = ("target", "evaluate_start")  # those that change what is reported
+PLACES = ("dir", "file", "download")  # where data lie on one machine
+SCENARIOS = {("cnn-1",): "homo", ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"): "hetero"}
+PAPER_CLASSES = {"cifar10": 2, "cifar100": 10}  # a client
+PAPER_FRACTIONS = {10: 1.0, 50: 0.2, 100: 0.1}
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One experiment: methods over seeds."""
+
+    settings: Settings = field(repr=False)
+    version: str
+    runs: tuple[Found, ...] = field(repr=False)  # one for each method and seed
+    members: tuple[Found, ...] = field(repr=False)  # and those that are one of them again
+    labels: dict[str, str] = field(repr=False)  # of each run's method, by the run's name
+    rows: tuple[MethodRow, ...] = field(repr=False)
+    repeated: tuple[tuple[str, str], ...]  # runs left out, since they are another one again
+
+    @cached_property
+    def by_label(self) -> dict[str, list[Found]]:
+        found: dict[str, list[Found]] = {}
+        for run in self.runs:
+            found.setdefault(self.labels[run.name], []).append(run)
+        return found
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({run.summary.seed for run in self.runs})
+
+    @cached_property
+    def reference_runs(self) -> dict[int, RunSummary]:
+        return {run.summary.seed: run.summary for run in self.by_label.get(REFERENCE, [])}
+
+    @property
+    def paper_cell(self) -> tuple[str, str, int] | None:
+        """(scenario, data, N) where the setting is one of the paper's tables."""
+        data, clients = self.settings["data"], self.settings["partition"]["clients"]
+        scenario = SCENARIOS.get(tuple(self.settings["models"]["archs"]))
+        dealt = self.settings["partition"].get("name"), self.settings["partition"].get("classes_per_client")
+        if scenario is None or dealt != ("classes", PAPER_CLASSES.get(data)):
+            return None
+        same_fraction = PAPER_FRACTIONS.get(clients) == self.settings["rounds"].get("fraction")
+        return (scenario, data, clients) if same_fraction else None
+
+
+def group_runs(runs: Sequence[Found]) -> list[Group]:
+    """In the order of their first runs."""
+    together: dict[str, list[Found]] = {}
+    for run in runs:
+        together.setdefault(json.dumps(shared_settings(run), sort_keys=True), []).append(run)
+    return [_group(members) for members in together.values()]
+
+
+def shared_settings(run: Found) -> dict[str, Any]:
+    settings = run.summary.settings
+    return {
+        "data": settings["data"]["name"],
+        "digest": run.summary.run_dir.data_digest,
+        "version": run.version,
+        "run": {key: settings["run"].get(key) for key in RUN_OPTIONS},
+        **{section: section_of(run.summary, section) for section in SECTIONS},
+        **({"public": _public(run.summary)} if "public" in settings else {}),  # it decides what is dealt to clients
+    }
+
+
+def _public(run: RunSummary) -> dict[str, Any]:
+    """A slice is a function of data and seed; data of their own are what their digest says, wherever they lie."""
+    table = run.settings["public"]
+    if table.get("name") == "slice":
+        return dict(table)
+    return {key: table[key] for key in table if key not in PLACES} | {"digest": run.run_dir.public_digest}
+
+
+def _group(members: Sequence[Found]) -> Group:
+    labels = method_labels(members)
+    kept: dict[tuple[str, int], Found] = {}
+    repeated = []
+    for run in sorted(members, key=lambda run: run.summary.outcome == "not finished"):  # a whole run before a part
+        first = kept.setdefault((labels[run.name], run.summary.seed), run)
+        if first is not run:
+            repeated.append((run.name, first.name))
+    runs = tuple(run for run in members if run in kept.values())
+    names = {id(run.summary): labels[run.name] for run in runs}
+    rows = compare_methods([run.summary for run in runs], REFERENCE, name=lambda summary: names[id(summary)])
+    shared = shared_settings(members[0])
+    return Group(shared, shared["version"], runs, tuple(members), labels, tuple(rows), tuple(repeated))
+
+
+def method_labels(runs: Sequence[Found]) -> dict[str, str]:
+    """By run: the method's name, and the options by which it differs from others of that name."""
+    by_method: dict[str, list[Found]] = {}
+    for run in runs:
+        by_method.setdefault(run.summary.method, []).append(run)
+    labels = {}
+    for name, members in by_method.items():
+        options_of = [_options(run.summary) for run in members]
+        keys = dict.fromkeys(key for options in options_of for key in options)
+        tables = [{key: options.get(key) for key in keys} for options in options_of]
+        differing = list(differing_settings(tables))
+        for run, table in zip(members, tables, strict=True):
+            options = [f"{key} = {table[key]}" for key in differing]
+            labels[run.name] = ", ".join([name, *options])
+    return labels
+
+
+def _options(run: RunSummary) -> dict[str, Any]:
+    """How the server trains is an option of the methods that do that, and means nothing for the others."""
+    trains = any(cost.server_flops is not None for cost in run.costs)
+    training = run.settings.get("server", {}) if trains else {}
+    return {**run.settings["method"], **{f"server.{key}": value for key, value in training.items()}}
+
+
+def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:
+    """Keys whose value is not the same in all tables that have them, in the order of first appearance."""
+    for key in dict.fromkeys(key for table in tables for key in table):
+        if len({json.dumps(table[key], sort_keys=True) for table in tables if key in table}) > 1:
+            yield key
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """`section.key` → value."""
+    return {
+        f"{section}.{key}" if isinstance(table, Mapping) else section: value
+        for section, table in settings.items()
+        for key, value in (table.items() if isinstance(table, Mapping) else [(section, table)])
+    }
+
+
+def title(group: Group) -> str:
+    partition, rounds = group.settings["partition"], group.settings["rounds"]
+    archs = group.settings["models"]["archs"]
+    named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
+    parts = [group.settings["data"].replace("cifar", "CIFAR-"), f"{partition['clients']:,} clients with {named}"]
+    if partition.get("name") == "classes" and "classes_per_client" in partition:
+        parts.append(f"{partition['classes_per_client']} classes each")
+    elif partition.get("name") == "dirichlet" and "gamma" in partition:
+        parts.append(f"Dirichlet γ = {partition['gamma']}")
+    else:
+        parts.append(str(partition.get("name", "")))
+    if isinstance(rounds.get("fraction"), (int, float)):
+        parts.append(f"{100 * rounds['fraction']:.3g} % a round")
+    return ", ".join(filter(None, [*parts, *_public_words(group)]))
+
+
+def _public_words(group: Group) -> list[str]:
+    public = group.settings.get("public")
+    if not public:
+        return []
+    share, size = public.get("share"), public.get("size")
+    amount = f"{100 * share:.3g} % of the data" if isinstance(share, (int, float)) else str(public.get("name", "data"))
+    return [f"public: {amount}" + (f" ({size:,} samples)" if isinstance(size, int) else "")]
+
+
+def subtitle(group: Group) -> str:
+    local = group.settings["local"]
+    parts = [
+        f"{group.settings['rounds']['total']} rounds",
+        f"{local['epochs']} local epoch{'s' * (local['epochs'] != 1)}",
+    ]
+    parts += [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
+    if per_round := group.settings.get("public", {}).get("per_round"):
+        parts.append(f"{per_round} public samples a round")
+    return " · ".join([*parts, group.version])
+
+
+def slug(index: int, group: Group) -> str:
+    """A name for files, from 1."""
+    data = re.sub(r"[^a-z0-9]+", "-", group.settings["data"].lower()).strip("-")[:20] or "data"
+    return f"{index + 1:02d}-{data}-n{group.settings['partition']['clients']}"

@@ -1,0 +1,41 @@
+"""The accuracies that the paper prints, to stand beside ours. They are in paper.toml, in percent."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+from fedssa.report.read.groups import Group
+
+Figures = dict[str, dict[str, dict[str, dict[str, float | None]]]]  # table → data → N → method → percent
+FAILED = "none"  # the paper's "-": failure to converge
+
+
+@cache
+def paper_figures() -> Figures:
+    """`["hetero"]["cifar100"]["100"]["fedssa"]`; None where the paper says that a method failed to converge."""
+    text = (files("fedssa.report.read") / "paper.toml").read_text(encoding="utf-8")
+    return {
+        table: {
+            data: {
+                clients: {method: None if percent == FAILED else float(percent) for method, percent in methods.items()}
+                for clients, methods in by_clients.items()
+            }
+            for data, by_clients in by_data.items()
+        }
+        for table, by_data in tomllib.loads(text).items()
+    }
+
+
+def paper_figure(table: str, data: str, clients: int, method: str) -> float | None:
+    """In percent; None where the paper has no such cell, or says that the method failed to converge."""
+    return paper_figures().get(table, {}).get(data, {}).get(str(clients), {}).get(method)
+
+
+def paper_percent(group: Group, method: str) -> float | None:
+    """Of the tables, or of the ablations for what only they have."""
+    if group.paper_cell is None:
+        return None
+    scenario, data, clients = group.paper_cell
+    name = method.split(",")[0]
+    tables = (scenario, "ablation-m1", "ablation-m2") if scenario == "hetero" else (scenario,)
+    return next((found for table in tables if (found := paper_figure(table, data, clients, name)) is not None), None)

@@ -1,0 +1,260 @@
+"""The numbers of a run, computed from its directory. Accuracies are fractions; rounds are named by their t."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fedssa.records import ClientRecord, Outcome, RoundRecord, latest_scores, rounds_to_target
+from fedssa.report.read.costs import Cost, Traffic, cost_of_round, traffic
+from fedssa.runs.directory import RunDir
+
+# settings that runs of the first edition do not have, as those ran
+SINCE_THEN: dict[str, dict[str, Any]] = {
+    "models": {"server": None, "prototypes": None},
+    "local": {"optimizer": "sgd", "schedule": "constant"},
+}
+MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
+
+
+class BestRound(NamedTuple):
+    """The round that validation would choose; its test accuracy is honest, since the test part chose nothing."""
+
+    t: int
+    val: float
+    test: float
+
+
+class ClientAccuracy(NamedTuple):
+    client: int
+    accuracy: float
+
+
+class Messages(NamedTuple):
+    """Bytes of all messages between sites and server: payloads, what describes them, hellos."""
+
+    up: int
+    down: int
+
+
+class PairedDifference(NamedTuple):
+    """Mean of a − b over the clients of both runs; the standard error needs two of them."""
+
+    mean: float
+    standard_error: float | None
+    num_clients: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    run_dir: RunDir = field(repr=False)
+    outcome: str  # "finished", "diverged, round t" or "not finished"
+    rounds_done: int
+    curve: tuple[tuple[int, float], ...]  # (rounds finished, mean accuracy); 0 is the start
+    num_heard: int  # clients that the last mean is over
+    accuracies: dict[int, float]  # of every client heard, with its latest model
+    best_round: BestRound | None
+    traffic: Traffic
+    seconds_per_round: float | None  # the median
+    messages: Messages | None  # across sites
+    header_norm: float | None  # mean over the last round's participants
+    target_round: int | None  # the first of three in a row at or above the target
+    events: dict[str, float]  # what the method counted
+    kinds: dict[str, float]  # the last mean accuracy for each kind of inference; the first is the headline
+    costs: tuple[Cost, ...] = field(repr=False)  # of each round
+    header_norms: tuple[float | None, ...] = field(repr=False)  # mean over each round's participants
+    shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
+    participations: dict[int, int] = field(repr=False)  # how often each client heard took part
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.run_dir.settings
+
+    @property
+    def method(self) -> str:
+        return str(self.settings["method"]["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    @property
+    def rounds_total(self) -> int:
+        return int(self.settings["rounds"]["total"])
+
+    @property
+    def num_clients(self) -> int:
+        return int(self.settings["partition"]["clients"])
+
+    @property
+    def target(self) -> float | None:
+        target = self.settings["run"].get("target")
+        return None if target is None else float(target)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The headline: mean over the clients heard, after the last round."""
+        return self.curve[-1][1] if self.curve else None
+
+    @property
+    def second_accuracies(self) -> dict[str, float]:
+        """By the kinds of inference besides the headline's, where the method has such."""
+        return dict(list(self.kinds.items())[1:])
+
+    @property
+    def start_accuracy(self) -> float | None:
+        return next((accuracy for rounds, accuracy in self.curve if rounds == 0), None)
+
+    @property
+    def std_over_clients(self) -> float | None:
+        """How far the clients are apart; they are all there are, so this divides by their number."""
+        return statistics.pstdev(self.accuracies.values()) if self.accuracies else None
+
+    @property
+    def worst_client(self) -> ClientAccuracy | None:
+        ranked = sorted((accuracy, client) for client, accuracy in self.accuracies.items())
+        return ClientAccuracy(ranked[0][1], ranked[0][0]) if ranked else None
+
+    @property
+    def best_client(self) -> ClientAccuracy | None:
+        ranked = sorted((-accuracy, client) for client, accuracy in self.accuracies.items())
+        return ClientAccuracy(ranked[0][1], -ranked[0][0]) if ranked else None
+
+
+@dataclass(frozen=True)
+class ClientSummary:
+    """One client over all rounds; `last` is the latest word from it."""
+
+    last: ClientRecord
+    last_round: int
+    traffic: Traffic
+
+
+def kinds_of(second_accuracies: Iterable[Mapping[str, float]]) -> list[str]:
+    """Every kind of inference that one of them has, in the order of first appearance: a column each."""
+    return list(dict.fromkeys(kind for accuracies in second_accuracies for kind in accuracies))
+
+
+def run_names(runs: Sequence[RunDir]) -> list[str]:
+    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    names = [run_dir.path.absolute().name for run_dir in runs]
+    return [name if names.count(name) == 1 else str(run_dir.path) for name, run_dir in zip(names, runs, strict=True)]
+
+
+def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = None) -> RunSummary:
+    """The records are read, unless they have been already."""
+    records = run_dir.records() if known_records is None else known_records
+    trained = [record for record in records if record.t >= 0]
+    norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
+    timings, target = _sound(run_dir.timings()), run_dir.settings["run"].get("target")
+    return RunSummary(
+        run_dir=run_dir,
+        outcome=outcome_in_words(run_dir.outcome()),
+        rounds_done=len(trained),
+        curve=accuracy_curve(records),
+        num_heard=records[-1].num_heard if records else 0,
+        accuracies={client: scores.headline for client, scores in sorted(latest_scores(records).items())},
+        best_round=best_by_validation(records),
+        traffic=traffic(client for record in trained for client in record.clients),
+        seconds_per_round=_median([timing["seconds"] for timing in timings if timing["t"] >= 0]),
+        messages=_messages(timings),
+        header_norm=norms[-1] if norms else None,
+        target_round=None if target is None else rounds_to_target(records, target),
+        events=records[-1].events if records else {},
+        kinds=records[-1].accuracy if records else {},
+        costs=tuple(map(cost_of_round, trained)),
+        header_norms=norms,
+        shaking=tuple(record.shaking for record in trained),
+        participations=_participations(records),
+    )
+
+
+def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
+    counted = [timing for timing in timings if all(type(timing.get(key)) is int for key in MESSAGE_BYTES)]
+    up, down = (sum(timing[key] for timing in counted) for key in MESSAGE_BYTES)
+    return Messages(up, down) if counted else None
+
+
+def _sound(timings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that are numbers; no result depends on them, so that others are left out without a word."""
+    return [timing for timing in timings if type(timing["t"]) is int and type(timing["seconds"]) in (int, float)]
+
+
+def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
+    heard = dict.fromkeys((client.id for record in records for client in record.clients), 0)
+    return heard | Counter(client.id for record in records if record.t >= 0 for client in record.clients)
+
+
+def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
+    """Every client heard, in the order of ids."""
+    heard: dict[int, list[tuple[int, ClientRecord]]] = {}
+    for record in records:
+        for client in record.clients:
+            heard.setdefault(client.id, []).append((record.t, client))
+    return {
+        client: ClientSummary(last=said[-1][1], last_round=said[-1][0], traffic=traffic(c for t, c in said if t >= 0))
+        for client, said in sorted(heard.items())
+    }
+
+
+def outcome_in_words(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "not finished"
+    return outcome.kind if outcome.kind == "finished" or outcome.t is None else f"{outcome.kind}, round {outcome.t}"
+
+
+def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], ...]:
+    """(rounds finished, mean accuracy); a start that was not measured is not a point."""
+    return tuple((record.t + 1, record.headline) for record in records if record.headline is not None)
+
+
+def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
+    """The first round with the highest mean of the latest validation accuracies of the clients heard."""
+    best: BestRound | None = None
+    latest: dict[int, float] = {}
+    for record in records:
+        latest |= {c.id: next(iter(c.scores.val.values())) for c in record.clients if c.scores.val}
+        if record.t < 0 or not latest or record.headline is None:
+            continue
+        val = math.fsum(latest.values()) / len(latest)
+        if best is None or val > best.val:
+            best = BestRound(record.t, val, record.headline)
+    return best
+
+
+def comparable(a: RunSummary, b: RunSummary) -> bool:
+    """Same seed, data, partition, models, training: only the method may differ."""
+    return a.run_dir.data_digest == b.run_dir.data_digest and _apart_from_method(a) == _apart_from_method(b)
+
+
+def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
+    """Of two comparable runs, client by client; None if they are not, or have no client in common."""
+    common = a.accuracies.keys() & b.accuracies.keys()
+    if not common or not comparable(a, b):
+        return None
+    differences = [a.accuracies[client] - b.accuracies[client] for client in sorted(common)]
+    num = len(differences)
+    error = statistics.stdev(differences) / math.sqrt(num) if num > 1 else None
+    return PairedDifference(statistics.fmean(differences), error, num)
+
+
+def section_of(run: RunSummary, section: str) -> Any:
+    """The section in the words of this edition, so that runs of the first one are equal to those of now."""
+    known = run.settings[section]
+    return SINCE_THEN[section] | known if section in SINCE_THEN else known
+
+
+def _apart_from_method(run: RunSummary) -> dict[str, Any]:
+    """How a server trains belongs to the method, since most methods train nothing there."""
+    return {section: section_of(run, section) for section in run.settings if section not in ("method", "server")}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return math.fsum(known) / len(known) if known else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

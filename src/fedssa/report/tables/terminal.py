@@ -1,0 +1,242 @@
+"""Tables for the terminal, and the curve drawn in characters. Without colour they say the same."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fedssa.report.figures.text_curve import curve
+from fedssa.report.read.costs import Cost, extra_flops, short, total
+from fedssa.report.read.summary import (
+    ClientSummary,
+    RunSummary,
+    kinds_of,
+    paired_difference,
+    run_names,
+    summarise_clients,
+)
+from fedssa.runs.directory import RunDir
+
+__all__ = [
+    "NOTHING",
+    "clients_table",
+    "curve",
+    "partition_table",
+    "percent_text",
+    "run_table",
+    "runs_table",
+    "terminal_table",
+    "with_kinds",
+]
+
+MAX_ROWS = 40  # of clients, before an ellipsis
+NOTHING = "–"
+RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
+CLIENT_COLUMNS = (
+    "accuracy\n%",
+    "test\nsamples",
+    "val.\n%",
+    "rounds",
+    "last\nround",
+    "loss",
+    "header\nnorm",
+    "numbers\nsent",
+)
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> Table:
+    """One row a run. Differences are to the first run, in points of percent, and only where they mean something."""
+    kinds = kinds_of(summary.second_accuracies for summary in summaries)
+    table = terminal_table("run", right=with_kinds(RUN_COLUMNS, kinds), last="outcome")
+    table.columns[0].min_width, table.columns[-1].min_width = 12, 9
+    for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
+        table.add_row(
+            Text(name if name == summary.method else f"{name} ({summary.method})"),
+            percent_text(summary.accuracy),
+            *(percent_text(summary.second_accuracies.get(kind)) for kind in kinds),
+            _difference(summary, summaries[0]),
+            percent_text(summary.best_round and summary.best_round.test),
+            short(summary.traffic.numbers),
+            _number(summary.header_norm, ".2f"),
+            _number(summary.seconds_per_round, ".3g"),
+            _outcome(summary),
+        )
+    return table
+
+
+def run_table(summary: RunSummary) -> Table:
+    """Everything about one run, a line a number."""
+    traffic, chosen = summary.traffic, summary.best_round
+    worst, best = summary.worst_client, summary.best_client
+    facts = {
+        "run": str(summary.run_dir.path),
+        "method": f"{summary.method}, seed {summary.seed}",
+        "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
+        "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
+        **{f"accuracy, {kind}": f"{percent_text(share)} %" for kind, share in summary.second_accuracies.items()},
+        "best by validation": f"{percent_text(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
+        "before training": f"{percent_text(summary.start_accuracy)} %",
+        "spread over clients": f"{percent_text(summary.std_over_clients)} points (standard deviation)",
+        "worst client": f"{percent_text(worst.accuracy)} % (client {worst.client})" if worst else NOTHING,
+        "best client": f"{percent_text(best.accuracy)} % (client {best.client})" if best else NOTHING,
+        "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
+        "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
+        "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
+        **_flops(total(summary.costs)),
+        "header norm": _number(summary.header_norm, ".3f"),
+        "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
+    }
+    if summary.messages:
+        up, down = summary.messages
+        facts["bytes of messages"] = f"{up + down:,} (up {up:,}, down {down:,}), as Flower encodes them"
+    if summary.target is not None:
+        facts["target"] = f"{percent_text(summary.target)} %, {_target(summary)}"
+    facts |= {name: f"{count:g}" for name, count in summary.events.items()}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, fact in facts.items():
+        table.add_row(Text(name), Text(fact))
+    return table
+
+
+def _flops(spent: Cost) -> dict[str, str]:
+    """A line for each kind that was counted; they are never added up."""
+    known = {"training": spent.flops or None} | {name: spent.extra_flops[name] for name in extra_flops([spent])}
+    return {f"{name} FLOPs": short(flops) for name, flops in known.items() if flops is not None}
+
+
+def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
+    """One row a client: its latest word, and what it has sent."""
+    archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
+    heard = summarise_clients(run_dir.records())
+    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
+    kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
+    table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
+    for client in range(shown):
+        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client), kinds))
+    if shown < num_clients:
+        rest = [summary for client, summary in heard.items() if client >= shown]
+        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
+    return table
+
+
+def partition_table(
+    counts: NDArray[Any],
+    splits: NDArray[Any],
+    archs: Sequence[str],
+    class_names: Sequence[str],
+    *,
+    show_all: bool = False,
+) -> Table:
+    """counts [N, S]: training samples by client and class; splits [N, 3]: training, validation, test; archs repeat."""
+    num_clients = len(counts)
+    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
+    table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
+    for client in range(shown):
+        cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
+        table.add_row(str(client), Text(archs[client % len(archs)]), *cells)
+    if shown < num_clients:
+        table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
+    table.add_section()
+    table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
+    return table
+
+
+def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
+    """Second accuracies stand beside the first one; their names come from files, so they are text and no markup."""
+    return [columns[0], *(Text(f"{kind}\n%") for kind in kinds), *columns[1:]]
+
+
+def terminal_table(*left: str, right: Sequence[str | Text], last: str | None = None) -> Table:
+    """Where the line is short, only the first and the last column are folded."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(left[0])
+    for name in left[1:]:
+        table.add_column(name, no_wrap=True)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    if last is not None:
+        table.add_column(last)
+    return table
+
+
+def _difference(summary: RunSummary, first: RunSummary) -> str:
+    """After different numbers of rounds it would not be the methods that differ."""
+    if summary is first:
+        return "first"
+    difference = paired_difference(summary, first)
+    if difference is None or summary.rounds_done != first.rounds_done:
+        return NOTHING
+    error = "" if difference.standard_error is None else f" ± {100 * difference.standard_error:.1f}"
+    return f"{100 * difference.mean:+.1f}{error}"
+
+
+def _outcome(summary: RunSummary) -> str:
+    words = [summary.outcome]
+    if summary.outcome == "not finished":
+        words.append(f"{summary.rounds_done}/{summary.rounds_total} rounds")
+    if summary.num_heard < summary.num_clients:
+        words.append(f"{summary.num_heard}/{summary.num_clients} clients heard")
+    if summary.target is not None:
+        words.append(f"target {_target(summary)}")
+    return ", ".join(words)
+
+
+def _target(summary: RunSummary) -> str:
+    return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
+
+
+def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[str]:
+    if client is None:
+        return [NOTHING] * (8 + len(kinds))
+    last, traffic = client.last, client.traffic
+    return [
+        percent_text(last.scores.headline),
+        *(percent_text(last.scores.test.get(kind)) for kind in kinds),
+        str(last.scores.num_test),
+        percent_text(next(iter(last.scores.val.values()), None)),
+        str(traffic.num_participations),
+        "start" if client.last_round < 0 else str(client.last_round),
+        _number(last.loss, ".3f"),
+        _number(last.header_norm, ".2f"),
+        short(traffic.numbers),
+    ]
+
+
+def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str]:
+    """The mean accuracy and the sums of the clients that are not shown."""
+    if not rest:
+        return [NOTHING] * (8 + len(kinds))
+    accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
+    num_test = sum(client.last.scores.num_test for client in rest)
+    participations = sum(client.traffic.num_participations for client in rest)
+    numbers = sum(client.traffic.numbers for client in rest)
+    return [
+        percent_text(accuracy),
+        *[""] * len(kinds),
+        str(num_test),
+        "",
+        str(participations),
+        "",
+        "",
+        "",
+        short(numbers),
+    ]
+
+
+def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
+    """Of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
+    totals = zip(class_names, counts.sum(axis=0), strict=True)
+    seen = [f"{name}: {num:,}" for name, num in totals if num > 0]
+    sizes = [f"{size:,}" for size in splits.sum(axis=0)]
+    return [*sizes, str(len(seen)), Text(", ".join(seen), no_wrap=True, overflow="ellipsis")]
+
+
+def percent_text(fraction: float | None) -> str:
+    return NOTHING if fraction is None else f"{100 * fraction:.1f}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)

@@ -1,0 +1,145 @@
+"""Run directories: what a run leaves behind, read and written.
+
+A run directory holds
+
+    settings.json      the resolved settings, what repeats the run, the digest of the data, the format
+    environment.json   versions, machine, kernel
+    rounds.jsonl       one RoundRecord a line; equal runs give equal files
+    timings.jsonl      seconds a round, and across sites the bytes of its messages; they differ from run to run
+    store/             client states and server state, while the run is going
+    models/            the final models of clients that trained, one safetensors file each
+    representations.npz   of some test samples by their clients' final models, if run.representations asks for them
+    tensorboard/       an event file, if it was asked for
+    outcome.json       how the run ended; absent while it has not
+    checkpoint.safetensors, faults.jsonl   only across sites: what a restart needs, and who was absent or dropped
+
+Nothing here imports torch, so that reports start fast.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import RunDirError
+from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.files import append_line, dump_json, read_json, whole_lines, write_atomically
+
+FORMAT = 1  # of run directories; a directory of another format is refused
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The files of one run. Reading is free for everyone; writing is for the process that holds its lock."""
+
+    path: Path
+    settings: dict[str, Any] = field(repr=False)
+    data_digest: str
+    class_names: tuple[str, ...] = field(repr=False)
+    input_shape: tuple[int, ...] = field(repr=False)
+    public_digest: str = ""  # of public data, where there are some
+    about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
+
+    # -- names ---------------------------------------------------------------------------------------------
+    @property
+    def rounds_file(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+    @property
+    def timings_file(self) -> Path:
+        return self.path / "timings.jsonl"
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def representations_file(self) -> Path:
+        return self.path / "representations.npz"
+
+    def model_file(self, client: int) -> Path:
+        return self.path / "models" / f"client-{client:05d}.safetensors"
+
+    # -- reading -------------------------------------------------------------------------------------------
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        head = read_json(path / "settings.json")
+        if head.get("format") != FORMAT:
+            raise RunDirError(
+                f"{path}: written in format {head.get('format')}, this version reads {FORMAT}; "
+                "use the version named in its environment.json"
+            )
+        try:
+            about_data = (head["data_digest"], tuple(head["class_names"]), tuple(head["input_shape"]))
+            about = head.get("about", {})
+            if not isinstance(about, dict):
+                raise TypeError("about should be a table")
+            return cls(path, head["settings"], *about_data, head.get("public_digest", ""), about)
+        except (KeyError, TypeError) as error:
+            raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
+
+    def environment(self) -> dict[str, Any]:
+        return read_json(self.path / "environment.json")
+
+    def outcome(self) -> Outcome | None:
+        if not (self.path / "outcome.json").exists():
+            return None
+        try:
+            return Outcome(**read_json(self.path / "outcome.json"))
+        except TypeError as error:
+            raise RunDirError(f"{self.path / 'outcome.json'}: damaged ({error})") from error
+
+    def records(self) -> list[RoundRecord]:
+        """All whole lines; the last one may still be on its way when the run is going."""
+        try:
+            return [RoundRecord.from_json(line) for line in whole_lines(self.rounds_file)]
+        except (OSError, ValueError) as error:
+            raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
+
+    def timings(self) -> list[dict[str, Any]]:
+        """Those that can be read: nothing depends on them."""
+        try:
+            timings = [json.loads(line) for line in whole_lines(self.timings_file)]
+        except (OSError, ValueError):
+            return []
+        return [timing for timing in timings if isinstance(timing, dict) and {"t", "seconds"} <= timing.keys()]
+
+    # -- writing -------------------------------------------------------------------------------------------
+    def append(self, record: RoundRecord) -> int:
+        """Write one record; returns the length of the file, which the store commits with the round."""
+        return append_line(self.rounds_file, record.to_json())
+
+    def append_timing(self, timing: dict[str, Any]) -> None:
+        append_line(self.timings_file, json.dumps(timing))
+
+    def roll_back(self, record_bytes: int, next_round: int) -> None:
+        """Forget what was written after the last commit."""
+        if not self.rounds_file.exists() or self.rounds_file.stat().st_size < record_bytes:
+            raise RunDirError(
+                f"{self.rounds_file}: shorter than when its last round was committed; restore it from a copy"
+            )
+        os.truncate(self.rounds_file, record_bytes)
+        kept = [timing for timing in self.timings() if timing["t"] < next_round]
+        write_atomically(self.timings_file, "".join(json.dumps(t) + "\n" for t in kept).encode())
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        write_atomically(self.path / "outcome.json", dump_json(asdict(outcome)))
+
+
+def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
+    """Write what a run directory has from the start; it gets its final name when the store is there too."""
+    run_dir.path.mkdir(parents=True, exist_ok=True)
+    head = {
+        "format": FORMAT,
+        "settings": run_dir.settings,
+        "data_digest": run_dir.data_digest,
+        "class_names": run_dir.class_names,
+        "input_shape": run_dir.input_shape,
+        **({"public_digest": run_dir.public_digest} if run_dir.public_digest else {}),
+        **({"about": run_dir.about} if run_dir.about else {}),
+    }
+    (run_dir.path / "settings.json").write_bytes(dump_json(head))
+    (run_dir.path / "environment.json").write_bytes(dump_json(environment))
+    run_dir.rounds_file.touch()
+    run_dir.timings_file.touch()

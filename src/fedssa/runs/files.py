@@ -1,0 +1,92 @@
+"""The files of a run: how they are written so that a crash leaves the old or the new one, and how they are read."""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import RunDirError
+
+CHECKPOINT = "checkpoint.safetensors"  # of a run across sites, and of no other
+
+
+def is_across_sites(run_dir: Path) -> bool:
+    return os.access(run_dir / CHECKPOINT, os.F_OK)  # unlike Path.exists, this never raises
+
+
+def how_to_continue(run_dir: Path) -> str:
+    """The command that continues this run; one across sites is continued from its coordinator's directory."""
+    if not is_across_sites(run_dir):
+        return f"fedssa run --resume {run_dir}"
+    above = run_dir.absolute().parent.parent  # where the command line puts a run
+    directory = above if os.access(above / "federation.toml", os.F_OK) else "DIRECTORY"
+    return f"fedssa federation run {directory} --out {run_dir} --resume"
+
+
+@contextmanager
+def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
+    """Around what writes to a run directory: trouble with the disk is told as such, with what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space" if full else "see to its permissions"
+        advice += f", then: {how_to_continue(run_dir)}" if begun else ", or choose another --out"
+        raise RunDirError(f"{run_dir}: cannot be written ({error.strerror}); {advice}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)  # noqa: PTH105 (one name for the rename that commits, here and in the store)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """It survives the machine too."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)  # noqa: PTH105 (one name for the rename that commits, here and in the store)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def append_line(path: Path, line: str) -> int:
+    with path.open("ab") as file:
+        file.write(line.encode() + b"\n")
+        file.flush()
+        return file.tell()
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    content = path.read_bytes()
+    return content[: content.rfind(b"\n") + 1].splitlines()
+
+
+def dump_json(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise RunDirError(f"{path.parent}: not a run directory (it has no {path.name})") from error
+    except (OSError, ValueError) as error:
+        raise RunDirError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise RunDirError(f"{path}: damaged (not a JSON object)")
+    return value

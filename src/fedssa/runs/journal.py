@@ -1,0 +1,104 @@
+"""The journal of a run: the one place that commits rounds, of a simulation and of a deployment alike.
+
+A round is committed in this order: its record is appended to rounds.jsonl, then whoever keeps the states saves them
+together with the new length of that file, in one rename. What stands behind that length was never committed, and is
+forgotten when the run is taken up again.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from fedssa.errors import Diverged, FedSSAWarning, RunDirError
+from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.runs.files import sync, writing
+
+GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
+
+
+class Round(Protocol):
+    """A finished round: what to write down, and the server's state from which the next one starts."""
+
+    @property
+    def record(self) -> RoundRecord: ...
+
+    @property
+    def server(self) -> Any: ...
+
+
+Save = Callable[[RoundRecord, Any, int], None]  # record, server's state, length of rounds.jsonl: it commits the round
+
+
+class Journal:
+    def __init__(
+        self, run_dir: RunDir, next_round: int, record_bytes: int, save: Save, *, remedy: str, durable: bool = False
+    ) -> None:
+        """`remedy`: what to do about a header that grows; `durable`: a round survives the machine, not only us."""
+        self.dir, self._save, self._remedy, self._durable = run_dir, save, remedy, durable
+        with writing(run_dir.path):
+            run_dir.roll_back(record_bytes, next_round)
+        self.records = run_dir.records()
+        if len(self.records) != next_round + 1:
+            raise RunDirError(f"{run_dir.rounds_file}: does not fit the last commit; restore it from a copy")
+        self._first_norms: dict[int, float] = {}  # of each client's header, when it was first heard
+        for record in self.records:
+            self._note_norms(record)
+        self._warned = False
+        self.last_timing: dict[str, Any] = {}  # what timings.jsonl says of the last round
+
+    def rounds(
+        self,
+        running: Iterator[Round],
+        *,
+        held_back: Callable[[], AbstractContextManager[None]] = nullcontext,
+        about: Callable[[], Mapping[str, Any]] = dict,
+    ) -> Iterator[RoundRecord]:
+        """Commit each round as it ends and yield its record; `about` adds to what timings.jsonl says of it."""
+        began = time.perf_counter()
+        try:
+            for finished in running:
+                with held_back():
+                    seconds = round(time.perf_counter() - began, 4)
+                    self._commit(finished, {"t": finished.record.t, "seconds": seconds, **about()})
+                yield finished.record
+                began = time.perf_counter()
+        except Diverged as error:
+            self.end(Outcome("diverged", str(error), error.t, error.client))
+            raise
+
+    def end(self, outcome: Outcome) -> None:
+        with writing(self.dir.path):
+            self.dir.write_outcome(outcome)
+
+    def _commit(self, finished: Round, timing: dict[str, Any]) -> None:
+        record = finished.record
+        with writing(self.dir.path):
+            length = self.dir.append(record)
+            if self._durable:
+                sync(self.dir.rounds_file)
+            self._save(record, finished.server, length)
+            self.dir.append_timing(timing)
+        self.last_timing = timing
+        self.records.append(record)
+        self._note_norms(record)
+        self._warn_of_growth(record)
+
+    def _note_norms(self, record: RoundRecord) -> None:
+        for client in record.clients:
+            if client.header_norm:
+                self._first_norms.setdefault(client.id, client.header_norm)
+
+    def _warn_of_growth(self, record: RoundRecord) -> None:
+        for client in record.clients:
+            grown = (client.header_norm or 0.0) / self._first_norms.get(client.id, float("inf"))
+            if grown > GROWTH_TO_WARN_OF and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"round {record.t}: the header of client {client.id} has grown {grown:.0f} times since its "
+                    f"first round; if accuracy falls, {self._remedy}",
+                    FedSSAWarning,
+                    stacklevel=4,
+                )

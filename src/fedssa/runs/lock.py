@@ -1,0 +1,131 @@
+"""One process a run directory, what a killed one leaves behind, and a Ctrl-C that waits for a commit."""
+
+import fcntl
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+from fedssa.errors import RunDirError
+
+ORPHANS_MAY_TAKE = 30.0  # seconds
+
+
+class RunLock:
+    """Held by the process that drives the run and by its workers, and free again when all of them are gone.
+
+    A worker whose driver was killed ends by itself, but not at once; until then it may still write. So whoever
+    resumes waits for it, while a driver that is alive is not waited for.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.descriptor = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        deadline = time.monotonic() + ORPHANS_MAY_TAKE
+        while not self._try():
+            owner = int(os.pread(self.descriptor, 20, 0) or b"0")
+            if _is_alive(owner) or time.monotonic() > deadline:
+                os.close(self.descriptor)
+                raise RunDirError(f"{run_dir}: in use by process {owner}; wait for it or stop it")
+            time.sleep(0.05)
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def _try(self) -> bool:
+        return _try_lock(self.descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(folder: Path) -> int | None:
+    """The process that works in this directory, as far as can be told without getting in its way."""
+    try:
+        pid = int((folder / "lock").read_bytes() or b"0")
+    except (OSError, ValueError):
+        return None
+    return pid if _is_alive(pid) else None
+
+
+def staging_of(target: Path) -> Path:
+    """The hidden folder in which this process makes `target`, which then appears by rename.
+
+    Those that processes left behind because they were killed in the midst of it are removed.
+    """
+    own = target.with_name(f".{target.name}.{os.getpid()}")
+    for folder in target.parent.glob(".*"):
+        name, _, pid = folder.name.rpartition(".")
+        if name == f".{target.name}" and pid.isdecimal() and (folder == own or not _is_alive(int(pid))):
+            _remove_unless_held(folder)
+    return own
+
+
+def _remove_unless_held(folder: Path) -> None:
+    """Somebody on another machine, whose process ids we do not see, would hold its lock."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:  # there is none
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    try:
+        if _try_lock(descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    with suppress(PermissionError):  # somebody else's process is a process
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+class InterruptLater:
+    """Ctrl-C stops a run at once, except while `held_back`: then right after."""
+
+    def __init__(self) -> None:
+        self._holding, self._missed = False, False
+
+    def __enter__(self) -> Self:
+        self._active = threading.current_thread() is threading.main_thread()
+        if self._active:
+            self._before = signal.signal(signal.SIGINT, self._on_interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._active:
+            signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+        if self._missed:
+            raise KeyboardInterrupt
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._holding:
+            self._missed = True
+        else:
+            raise KeyboardInterrupt

@@ -1,0 +1,64 @@
+"""What is known about a run when it starts, for those who read its directory and must not wait for torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from fedssa.core.optim import FromTorch, Optimiser
+from fedssa.data import FromFunction
+from fedssa.methods import PRESETS
+from fedssa.settings.command import run_command
+from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
+from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
+
+
+def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
+    """`command`: what repeats the run, if whoever starts it knows a shorter one than its recipe."""
+    recipe, name = without_defaults(settings), settings.table["method"]["name"]
+    colour = PRESETS[name][1].colour if name in PRESETS else settings.method.colour
+    known = {"command": command or run_command(recipe), "recipe": recipe}
+    return known | ({"colour": colour} if colour else {})
+
+
+def without_defaults(settings: Settings) -> dict[str, Any]:
+    """What a recipe would have to say: the seed, and of each section what differs from its defaults.
+
+    A setting that is None is always at its default: a recipe cannot say None.
+    """
+    left: dict[str, Any] = {"seed": settings.seed}
+    for section in SECTIONS:
+        table, usual = settings.table.get(section, {}), _defaults(settings, section)
+        said = {key: value for key, value in table.items() if value is not None and usual.get(key) != value}
+        if said or section not in ("public", "server"):  # most recipes have neither
+            left[section] = said
+    return left
+
+
+def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
+    """As they stand in a table; a preset's own settings are defaults too, and a user's function has none."""
+    part, name = _declared(settings, section), settings.table.get(section, {}).get("name")
+    if part is None:
+        return {}
+    found = {field.name: field.default for field in fields(part) if field.default is not MISSING}
+    found |= {field.name: field.default_factory() for field in fields(part) if field.default_factory is not MISSING}
+    if section in ("local", "server"):
+        found |= _beside_lr(getattr(settings, section).optimiser)
+    fixed = PRESETS[name][1].settings if section == "method" and name in PRESETS else {}
+    plain: Mapping[str, Any] = json.loads(json.dumps({**found, **fixed}, default=str))
+    return plain
+
+
+def _beside_lr(optimiser: Optimiser) -> dict[str, Any]:
+    """The optimiser's own defaults of what stands beside lr."""
+    if isinstance(optimiser, FromTorch):
+        return {}
+    return {option: getattr(type(optimiser)(), option, None) for option in BESIDE_LR}
+
+
+def _declared(settings: Settings, section: str) -> Any:
+    """What declares the defaults of a section; a user's function and data of their own have none."""
+    if section in ("local", "server"):
+        return LocalSection() if section == "local" else ServerSection()
+    part = getattr(settings, section)
+    return None if isinstance(part, (FromFunction, PublicSource)) else part

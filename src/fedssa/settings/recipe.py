@@ -1,0 +1,267 @@
+"""TOML → validated settings.
+
+Each part of the settings is a frozen dataclass that declares types and ranges where it stands: a method, a
+data source, a partition, LocalTraining, Rounds, and the few below. Unknown keys are errors.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le, Len, Lt
+
+from fedssa.core.client import AnyMethod
+from fedssa.core.rounds import Rounds
+from fedssa.core.training import LocalTraining, Training
+from fedssa.data import DATASETS, FromFunction, Source, expand
+from fedssa.errors import SettingsError
+from fedssa.kernels import Kernel
+from fedssa.methods import METHODS, PRESETS
+from fedssa.models import MODELS, ModelFactory
+from fedssa.partition import PARTITIONS, Partition
+from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.training import local_training, server_training
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """Client k gets archs[k mod len(archs)]."""
+
+    archs: Annotated[tuple[str, ...], Len(1)] = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
+    width: Annotated[int, Ge(1)] = 500  # d, the size of the representation
+    shared: str | None = None  # the small model that some methods exchange; None: the last of archs
+    server: str | None = None  # the model that some methods train at the server
+    prototypes: tuple[str, ...] | None = None  # what the server of some methods can run; None: the architectures
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSlice:
+    """A share of every class of [data], taken away before the partition is dealt, for every method alike."""
+
+    share: Annotated[float, Gt(0), Lt(1)] = 0.1
+    per_round: Annotated[int, Ge(0)] = 1000  # P, the samples of a round; 0: all, the same in every round
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PublicLimits:
+    size: Annotated[int, Ge(1)] | None = None  # the first so many in canonical order; None: all
+    per_round: Annotated[int, Ge(0)] = 1000  # as of a slice
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSource(_PublicLimits):
+    """Data of their own; labels count as the task's if the names of all classes are the same."""
+
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    kernel: Kernel = "auto"  # what computes the hot operations: C where it pays, or the one that is named
+    keep_models: bool = True  # write every trained client's model when the run ends
+    representations: Annotated[int, Ge(0), Le(2000)] = 0  # of so many test samples, written when the run ends (t-SNE)
+    target: Annotated[float, Gt(0), Le(1)] | None = None  # accuracy whose first round is to be named
+    evaluate_start: bool = True  # False: do not measure every client before round 0 (for huge N)
+    store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run, completely: equal settings give equal results on equal data, with the same versions and kernel."""
+
+    seed: int
+    data: Source
+    partition: Partition
+    models: Models
+    local: LocalTraining
+    rounds: Rounds
+    method: AnyMethod
+    run: RunOptions
+    server: Training
+    public: PublicSlice | PublicSource | None
+    table: Table  # the same as a plain table with every default filled in
+
+    @property
+    def shared(self) -> tuple[str, ModelFactory]:
+        """The model that all know: the one they all have, where a method needs that."""
+        given = None if self.method.needs_same_models else self.models.shared
+        name = given or self.models.archs[-1]
+        return name, look_up("models.shared", name, MODELS)
+
+    @property
+    def server_model(self) -> tuple[str, ModelFactory] | None:
+        name = self.models.server
+        return None if name is None else (name, look_up("models.server", name, MODELS))
+
+    @property
+    def prototypes(self) -> dict[str, ModelFactory]:
+        """The architectures that the server of a method can run, if it must."""
+        if self.method.groups != "architecture":
+            return {}
+        names = self.models.archs if self.models.prototypes is None else self.models.prototypes
+        return {name: look_up("models.prototypes", name, MODELS) for name in names}
+
+    @property
+    def factories(self) -> list[ModelFactory]:
+        return [look_up("models.archs", name, MODELS) for name in self.models.archs]
+
+    def are_those_of(self, table: Mapping[str, Any]) -> bool:
+        """Whether a run with this table is the same run; settings that came later than it stand at their defaults."""
+        try:
+            return table == self.table or parse_settings(table).table == self.table
+        except SettingsError:
+            return False
+
+
+PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
+DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
+SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
+
+
+def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settings:
+    """From a recipe file, or from a table of the same shape."""
+    if isinstance(source, Settings):
+        return source
+    if isinstance(source, Mapping):
+        return parse_settings(source)
+    return parse_settings(read_recipe(Path(source)))
+
+
+def read_recipe(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path}: there is no such recipe") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from error
+
+
+def override(table: Table, assignment: str) -> Table:
+    """`local.epochs=2`: the value is TOML, or else a plain string."""
+    key, sign, text = assignment.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not sign or not all(path):
+        raise SettingsError(f"--set {assignment}: should be key=value, for example local.epochs=2")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return _put(table, path, value)
+
+
+def _put(table: Table, path: list[str], value: object) -> Table:
+    head, *rest = path
+    if not rest:
+        return {**table, head: value}
+    inner = table.get(head, {})
+    if not isinstance(inner, dict):
+        raise SettingsError(f"{head} is a value, not a table: it has no key {rest[0]}")
+    return {**table, head: _put(inner, rest, value)}
+
+
+def parse_settings(table: Mapping[str, Any]) -> Settings:
+    refuse_unknown("", table, ("seed", *SECTIONS))
+    for section in SECTIONS:
+        if not isinstance(table.get(section, {}), Mapping):
+            raise SettingsError(f"{section} = {table[section]!r}: should be a table, [{section}]")
+    seed = table.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise SettingsError(f"seed = {seed!r}: should be a whole number from 0")
+    given: dict[str, Table] = {section: dict(table.get(section, {})) for section in SECTIONS}
+    for section, name in DEFAULT_NAMES.items():
+        given[section].setdefault("name", name)
+    local, local_table = local_training(given["local"])
+    server, server_table = server_training(given["server"])
+    parts = {
+        "data": _data("data", given["data"]),
+        "partition": named("partition", "deal", given["partition"], PARTITIONS),
+        "models": parse_section("models", Models, given["models"]),
+        "rounds": parse_section("rounds", Rounds, given["rounds"]),
+        "method": _method(given["method"]),
+        "run": parse_section("run", RunOptions, given["run"]),
+    }
+    resolved = {"seed": seed} | {name: _table_of(part, given[name]) for name, part in parts.items()}
+    resolved |= {"local": local_table, "server": server_table}
+    public, public_table = _public(given["public"])
+    if public is not None:
+        resolved["public"] = public_table
+    try:
+        plain = json.loads(json.dumps({name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}))
+    except TypeError as error:
+        raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
+    settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)
+    _refuse_unfit(settings)
+    return settings
+
+
+def _refuse_unfit(settings: Settings) -> None:
+    """Before anything starts: every architecture exists, and the method has what it needs."""
+    name = f"method.name = {settings.table['method']['name']!r}"
+    look_up_all = (settings.factories, settings.shared, settings.server_model)
+    assert look_up_all
+    if missing := [arch for arch in settings.models.archs if settings.prototypes and arch not in settings.prototypes]:
+        raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
+    if reason := why_unfit(type(settings.method), settings):
+        raise SettingsError(f"{name}: {reason}")
+
+
+def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
+    """What a method needs, it declares; what a recipe lacks of that, and what to do about it."""
+    if method.needs_same_models and len(set(settings.models.archs)) > 1:
+        return "averages whole models, so all clients need the same; give models.archs one architecture"
+    if method.needs_server_model and settings.models.server is None:
+        return "trains a model at the server; name it as models.server"
+    if method.needs_public != "no" and settings.public is None:
+        return f"needs public data; add to the recipe: {PUBLIC_TO_ADD}"
+    if method.fixed_rounds is not None and settings.rounds.total != method.fixed_rounds:
+        return f"has {method.fixed_rounds} rounds; set rounds.total = {method.fixed_rounds}"
+    return None
+
+
+def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
+    if not table:
+        return None, {}
+    if table.setdefault("name", "slice") == "slice":
+        part = parse_section("public", PublicSlice, without_name(table))
+        return part, {"name": "slice", **asdict(part)}
+    own: Table = {key: table[key] for key in ("size", "per_round") if key in table}
+    given = {key: value for key, value in table.items() if key not in own}
+    source = _data("public", given)
+    limits = parse_section("public", _PublicLimits, own)
+    return PublicSource(source=source, **asdict(limits)), {**_table_of(source, given), **asdict(limits)}
+
+
+def _table_of(part: Any, given: Table) -> Table:
+    """Every option of a part; one that was chosen by name keeps the name."""
+    options = dict(part.kwargs) if isinstance(part, FromFunction) else asdict(part)
+    return ({"name": given["name"]} if "name" in given else {}) | options
+
+
+def _data(section: str, table: Table) -> Any:
+    name, options = table["name"], without_name(table)
+    chosen: Any = look_up(f"{section}.name", name, DATASETS)
+    for key in ("dir", "file") if name in DATASETS else ():  # a run is resumed from anywhere
+        if isinstance(options.get(key), str):
+            options[key] = str(expand(options[key]))
+    if isinstance(chosen, type) and is_dataclass(chosen):
+        return parse_section(section, chosen, options)
+    return FromFunction(function=name, kwargs=options)
+
+
+def _method(table: Table) -> Any:
+    if not isinstance(table["name"], str) or table["name"] not in PRESETS:
+        return named("method", "aggregate", table, METHODS, PRESETS)
+    cls, preset = PRESETS[table["name"]]
+    fixed = dict(preset.settings)
+    options = without_name(table)
+    for key in options.keys() & fixed.keys():
+        if options[key] != fixed[key]:
+            raise SettingsError(f"method.{key} = {options[key]!r}: {table['name']} means {key} = {fixed[key]!r}")
+    return parse_section("method", cls, options | fixed)

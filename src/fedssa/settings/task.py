@@ -1,0 +1,21 @@
+"""Settings → the task: what a server needs to start, with the models that it knows."""
+
+from dataclasses import replace
+from functools import partial
+
+from fedssa.core.task import Task
+from fedssa.models import build
+from fedssa.settings.recipe import Settings
+
+
+def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...], *, knows_shared: bool = True) -> Task:
+    """`knows_shared`: a federation of sites may have no model that all of them know."""
+    width, num_rounds = settings.models.width, settings.rounds.total
+    plain = Task(num_classes, input_shape, width, num_rounds, settings.partition.clients)
+    server, prototypes = settings.server_model, settings.prototypes
+    return replace(
+        plain,
+        build_shared=partial(build, *settings.shared, plain) if knows_shared else None,
+        build_server=partial(build, *server, plain) if server else None,
+        prototypes={name: partial(build, name, factory, plain) for name, factory in prototypes.items()},
+    )

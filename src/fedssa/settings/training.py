@@ -1,0 +1,145 @@
+"""[local] and [server]: how clients and the server train, with an optimiser and a schedule chosen by name.
+
+    [local]                             # [server] takes the same keys
+    lr = 0.01
+    momentum = 0.9                      # sgd alone has one
+    weight_decay = 0.0                  # without it, the optimiser's own default
+    optimizer = "sgd"                   # or {name = "adam", beta1 = 0.9}, or {name = "my_pkg:Mine", ...}
+    schedule = "constant"               # or {name = "step", over = "steps", every = 30, gamma = 0.1, warmup = 2}
+
+A name is a word of OPTIMISERS or SCHEDULES or an import path. The path leads to a dataclass that extends Optimiser
+or Schedule, or to whatever makes a torch.optim.Optimizer when it is called as torch's own are:
+factory(params, lr=..., **options). Such a factory takes all its options from the table.
+
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, NamedTuple
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from fedssa.core.optim import OPTIMISERS, FromTorch, Optimiser
+from fedssa.core.schedules import SCHEDULES, Schedule
+from fedssa.core.training import LocalTraining, Training
+from fedssa.errors import SettingsError
+from fedssa.settings.build import look_up, parse_section
+
+BESIDE_LR = ("momentum", "weight_decay")  # options of an optimiser that stand next to lr in a recipe
+
+
+class Chosen(NamedTuple):
+    """A part by its name in a recipe, and what the settings found under that name."""
+
+    key: str  # of the recipe: local.optimizer
+    name: str
+    options: Mapping[str, Any]
+    found: object
+
+    def refused(self, reason: str) -> SettingsError:
+        return SettingsError(f"{self.key} = {self.name!r}: {reason}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSection:
+    """The plain values of [server]; what is None is the optimiser's own default."""
+
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
+    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
+    lr: Annotated[float, Gt(0)] = 0.01
+    momentum: Annotated[float, Ge(0), Lt(1)] | None = None
+    weight_decay: Annotated[float, Ge(0)] | None = None
+    clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
+    optimizer: str | dict[str, Any] = "sgd"
+    schedule: str | dict[str, Any] = "constant"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSection(ServerSection):
+    augment: bool = False  # training batches, as the data set allows it
+
+
+def local_training(table: Mapping[str, Any]) -> tuple[LocalTraining, dict[str, Any]]:
+    """What [local] says, and the same as a table with every default filled in."""
+    said = parse_section("local", LocalSection, table)
+    values, resolved = _training("local", said)
+    return LocalTraining(**values, augment=said.augment), resolved
+
+
+def server_training(table: Mapping[str, Any]) -> tuple[Training, dict[str, Any]]:
+    """What [server] says, and the same as a table with every default filled in."""
+    values, resolved = _training("server", parse_section("server", ServerSection, table))
+    return Training(**values), resolved
+
+
+def _training(section: str, said: ServerSection) -> tuple[dict[str, Any], dict[str, Any]]:
+    optimizer = _chosen(f"{section}.optimizer", said.optimizer, OPTIMISERS)
+    schedule = _chosen(f"{section}.schedule", said.schedule, SCHEDULES)
+    optimiser = optimiser_from(optimizer, {"momentum": said.momentum, "weight_decay": said.weight_decay})
+    shape = schedule_from(schedule)
+    values = {"epochs": said.epochs, "batch_size": said.batch_size, "lr": said.lr, "clip": said.clip}
+    beside_lr = {option: getattr(optimiser, option, None) for option in BESIDE_LR}
+    names = {"optimizer": as_chosen(optimizer.name, optimiser), "schedule": as_chosen(schedule.name, shape)}
+    return values | {"optimiser": optimiser, "schedule": shape}, asdict(said) | beside_lr | names
+
+
+def _chosen(key: str, value: object, known: Mapping[str, Any]) -> Chosen:
+    name, options = name_and_options(key, value)
+    return Chosen(key, name, options, look_up(key, name, known))
+
+
+def name_and_options(key: str, value: object) -> tuple[str, dict[str, Any]]:
+    """Of `"adam"` and of `{name = "adam", beta1 = 0.9}`."""
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise SettingsError(f'{key} = {value!r}: should be a name or a table with one, {{name = "..."}}')
+    return table["name"], {option: table[option] for option in table if option != "name"}
+
+
+def optimiser_from(chosen: Chosen, beside_lr: Mapping[str, float | None]) -> Optimiser:
+    given = {option: value for option, value in beside_lr.items() if value is not None}
+    cls = chosen.found
+    if not (isinstance(cls, type) and issubclass(cls, Optimiser)):
+        return _from_torch(chosen, given)
+    if not is_dataclass(cls):
+        raise chosen.refused("should be a dataclass")
+    section = chosen.key.rpartition(".")[0]
+    for option in sorted(chosen.options.keys() & set(BESIDE_LR)):
+        raise SettingsError(f"{chosen.key}.{option}: give it as {section}.{option}")
+    for option in sorted(given.keys() - {field.name for field in fields(cls)}):
+        raise SettingsError(f"{section}.{option} = {given[option]}: {chosen.name} has no {option}, leave it out")
+    return parse_section(chosen.key, cls, {**chosen.options, **given})
+
+
+def _from_torch(chosen: Chosen, given: Mapping[str, float]) -> Optimiser:
+    if not callable(chosen.found):
+        raise chosen.refused("should be an optimiser, or make one of torch's when it is called")
+    for option, value in given.items():
+        raise chosen.refused(f"takes its options in the table: {option} = {value} should stand there")
+    optimiser = FromTorch(factory=chosen.found, options=chosen.options)
+    try:
+        optimiser.try_out()
+    except Exception as error:  # a user's optimiser may raise anything
+        reason = " ".join(str(error).split())
+        raise chosen.refused(f"cannot be used as an optimiser ({type(error).__name__}: {reason})") from error
+    return optimiser
+
+
+def schedule_from(chosen: Chosen) -> Schedule:
+    cls = chosen.found
+    if not (isinstance(cls, type) and issubclass(cls, Schedule) and is_dataclass(cls)):
+        raise chosen.refused("should be a dataclass that extends Schedule")
+    return parse_section(chosen.key, cls, chosen.options)
+
+
+def as_chosen(name: str, part: Optimiser | Schedule) -> str | dict[str, Any]:
+    """How a recipe chooses this part: by its name, if all its options are their defaults; not what stands beside lr."""
+    if isinstance(part, FromTorch):
+        return {"name": name, **part.options} if part.options else name
+    assert is_dataclass(part)
+    options = {
+        field.name: value
+        for field in fields(part)
+        if field.name not in BESIDE_LR and (value := getattr(part, field.name)) != field.default
+    }
+    return {"name": name, **options} if options else name

@@ -1,0 +1,264 @@
+"""Settings and data → clients: who holds what, and how each one is built."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedssa.accounting.flops import FlopCounter, counting
+from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import ServerContext
+from fedssa.core.groups import layout_id, started
+from fedssa.core.method import Method
+from fedssa.core.public import Public, public_data
+from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.seeds import numpy_rng, one_thread, seeded
+from fedssa.core.split import SplitModel
+from fedssa.core.task import Task
+from fedssa.data import Dataset, prepare
+from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
+from fedssa.methods import METHODS
+from fedssa.models import MODELS, build
+from fedssa.partition import LocalSplit, split_by_class, stratified
+from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
+from fedssa.settings.task import task_of
+from fedssa.simulate.engine.slots import Slots
+
+
+class SimulatedClients:
+    """The clients of a simulation; each is made when it is its turn, from (seed, client) or for the state it has."""
+
+    def __init__(self, settings: Settings, dataset: Dataset, public: Dataset | None = None) -> None:
+        """`public`: the public data, if they are a set of their own."""
+        self.settings, self.dataset, self._public_dataset = settings, dataset, public
+        self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
+        self.messages = settings.method.messages()
+        self._flops = FlopCounter()
+        self._templates: dict[int, Client] = {}
+        self._group_names: dict[int, str] = {}
+        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # still maps, but indexed faster
+        self.public_indices, private = taken_away(settings, self._y)
+        rng = numpy_rng(settings.seed, "partition")
+        dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)
+        self._dealt = [private[indices] for indices in dealt]
+        self.groups = [k % len(settings.models.archs) for k in range(len(self._dealt))]
+
+    @classmethod
+    def prepared(cls, settings: Settings) -> "SimulatedClients":
+        """With the data that the settings name."""
+        source = settings.public.source if isinstance(settings.public, PublicSource) else None
+        return cls(settings, prepare(settings.data), prepare(source) if source is not None else None)
+
+    @classmethod
+    def open(cls, setup: Mapping[str, Any]) -> "SimulatedClients":
+        """In a worker: the same clients as in the process that drives it."""
+        public = Dataset.open(Path(setup["public"])) if setup.get("public") else None
+        return cls(parse_settings(setup["settings"]), Dataset.open(Path(setup["data"])), public)
+
+    def folders(self) -> dict[str, str]:
+        """Where a worker finds the data."""
+        public = {"public": str(self._public_dataset.folder)} if self._public_dataset is not None else {}
+        return {"data": str(self.dataset.folder), **public}
+
+    @cached_property
+    def public(self) -> Public | None:
+        public = self.settings.public
+        if public is None:
+            return None
+        if isinstance(public, PublicSlice):
+            return public_data(self._samples(self.public_indices), "own", public.per_round)
+        assert self._public_dataset is not None
+        found = public_from(self._public_dataset, self.dataset, public)
+        if self.settings.method.needs_public == "labelled" and found.labels != "own":
+            name = self.settings.table["method"]["name"]
+            raise SettingsError(
+                f"method.name = {name!r}: needs public data with the task's own labels, and the classes of [public] "
+                "have other names; use a slice"
+            )
+        return found
+
+    @cached_property
+    def infos(self) -> list[ClientInfo]:
+        """Made when asked for: a worker need not split the samples of clients that are never its own."""
+        counts = (np.bincount(self._y[split.train]) for split in self.splits)
+        return [
+            ClientInfo(k, tuple(np.flatnonzero(num).tolist()), int(num.sum()), group=self.group_name(k))
+            for k, num in enumerate(counts)
+        ]
+
+    def group_name(self, client: int) -> str | None:
+        """What a client says of its model in its hello, if the method asks for it."""
+        if self.settings.method.groups == "none":
+            return None
+        group = self.groups[client]
+        if group not in self._group_names:
+            arch = self.settings.models.archs[group]
+            by_layout = self.settings.method.groups == "layout"
+            self._group_names[group] = layout_id(self.net(group).extractor) if by_layout else arch
+        return self._group_names[group]
+
+    def server_context(self) -> ServerContext:
+        settings = self.settings
+        return ServerContext(self.task, settings.seed, self.public, training=settings.server, count_flops=counting)
+
+    @property
+    def splits(self) -> Iterator[LocalSplit]:
+        return map(self._split, range(len(self._dealt)))
+
+    def _split(self, client: int) -> LocalSplit:
+        rng = numpy_rng(self.settings.seed, "split", client=client)
+        return split_by_class(self._dealt[client], self._y, rng, client=client)
+
+    def client(self, client: int) -> Client:
+        settings = self.settings
+        with one_thread():  # an initialiser's last bits may depend on the threads
+            net, data = self.net(client), self.data(client)
+            return Client(
+                client,
+                net,
+                data,
+                self.task,
+                settings.method,
+                settings.local,
+                settings.seed,
+                getattr(settings.data, "augmentations", ()),
+                self._flops.of_round,
+                settings.run.kernel,
+                self.public,
+                self.group_name(client),
+            )
+
+    def returning(self, client: int) -> Client:
+        """A client that has a state to load, so that of its start only the structure matters.
+
+        Of our own architectures and methods it is copied from a template of its group that never runs; a user's
+        objects may hold anything, a function that counts its calls, say, so they are built anew from (seed, client).
+        """
+        group = self.groups[client]
+        if not self._is_ours(group):
+            return self.client(client)
+        if group not in self._templates:
+            self._templates[group] = self.client(group)
+        return self._templates[group].unfilled(client, self.data(client))
+
+    def _is_ours(self, group: int) -> bool:
+        method = self.settings.method
+        shared = [self.settings.shared[0]] if method.needs_shared_model else []
+        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
+        return {self.settings.models.archs[group], *shared} <= MODELS.keys() and type(method).client_init in our_inits
+
+    def net(self, client: int) -> SplitModel:
+        settings = self.settings
+        build_one = partial(build_net, settings, client, self.task)
+        return started(build_one, settings.seed, client, common=settings.method.groups == "layout")
+
+    def data(self, client: int) -> LocalData:
+        split = self._split(client)
+        return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
+
+    def slots(self, folder: Path) -> Slots:
+        """Their states; each group's file has its share of the memory that states may take."""
+        budget = self.settings.run.store_memory
+        return Slots(folder) if budget is None else Slots(folder, 1e9 * budget / len(set(self.groups)))
+
+    def check_models(self) -> None:
+        """Build one client of each architecture: what does not fit is refused before a run starts."""
+        for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
+            try:
+                client = self.client(group)
+            except FedSSAError:
+                raise
+            except Exception as error:  # a user's method may raise anything
+                raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
+            tensors = [t for t in client.state().values() if t.numel()]
+            if len({t.data_ptr() for t in tensors}) < len(tensors):
+                raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+            self._check_smallest_batch(group, arch)
+
+    def _check_smallest_batch(self, group: int, arch: str) -> None:
+        """The last batch of an epoch may be of one sample, which batch normalisation cannot train on."""
+        size = self.settings.local.batch_size
+        sizes = [info.num_train % size or size for info in self.infos if self.groups[info.id] == group]
+        if min(sizes) > 1:
+            return
+        net, samples = self.net(group), self.data(group).train
+        try:
+            with torch.no_grad(), seeded(0, "training"):
+                net.train()(as_input(samples.x[:1], channels_last=net.channels_last))
+        except Exception as error:  # a user's model may raise anything
+            client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
+            raise ModelError(
+                f"{arch}: cannot train on a batch of one, which the last of client {client} is "
+                f"({self.infos[client].num_train} samples in batches of {size}); change local.batch_size"
+            ) from error
+
+    def advice(self) -> Iterator[str]:
+        """What a user should know about this federation before it runs."""
+        method = self.settings.method
+        yield from method.advice(self.server_context())
+        owners = Counter(s for info in self.infos for s in info.seen_classes)
+        if method.groups == "layout" and len({info.group for info in self.infos}) == len(self.infos) > 1:
+            yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
+        elif method.shares_by_class and max(owners.values()) == 1:
+            yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+        if method.needs_shared_model:
+            size, archs = _num_weights(self.task.shared_start(self.settings.seed)), self.settings.models.archs
+            larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
+            if larger:
+                yield (
+                    f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
+                    "a smaller one is cheaper to train and to send"
+                )
+
+    def _samples(self, indices: np.ndarray) -> Samples:
+        return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
+
+
+def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
+    """The clients of a run that was begun. Other data are refused: they would be dealt anew."""
+    clients = SimulatedClients.prepared(settings)
+    dataset, public = clients.dataset, clients.public
+    theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
+    if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
+        digests = f"digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]}"
+        raise DataError(
+            f"{run_dir.path}: begun with other data or class names ({digests}); restore those it began with"
+        )
+    if run_dir.public_digest != (public.digest if public else ""):
+        raise DataError(f"{run_dir.path}: begun with other public data; restore those it began with")
+    return clients
+
+
+def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which samples are public, and which are left to be dealt."""
+    if not isinstance(settings.public, PublicSlice):
+        return np.arange(0), np.arange(len(y))
+    chosen = stratified(y, settings.public.share, numpy_rng(settings.seed, "public"))
+    return chosen, np.setdiff1d(np.arange(len(y)), chosen)
+
+
+def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:
+    """A data set of its own as public data; it must have inputs of the task's shape and type."""
+    if dataset.input_shape != task_data.input_shape or dataset.x.dtype != task_data.x.dtype:
+        theirs, ours = ((d.input_shape, str(d.x.dtype)) for d in (dataset, task_data))
+        raise DataError(f"[public]: its inputs are {theirs[1]} {theirs[0]}, those of [data] are {ours[1]} {ours[0]}")
+    num = len(dataset.y) if said.size is None else said.size
+    if num > len(dataset.y):
+        raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")
+    samples = Samples(torch.tensor(dataset.x[:num]), torch.tensor(dataset.y[:num]))  # copies: these are read-only maps
+    return public_data(samples, "own" if dataset.class_names == task_data.class_names else "foreign", said.per_round)
+
+
+def _num_weights(net: SplitModel) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+def build_net(settings: Settings, client: int, task: Task) -> SplitModel:
+    """A model of the client's architecture: archs[k mod len(archs)]."""
+    group = client % len(settings.models.archs)
+    return build(settings.models.archs[group], settings.factories[group], task)

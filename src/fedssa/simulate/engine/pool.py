@@ -1,0 +1,131 @@
+"""A pool of worker processes (single-threaded, alive for the whole run, replaced when they die), and a federation on
+any workers."""
+
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+from typing_extensions import override
+
+from fedssa.core.client import Answer, AnyAnswer, ClientInfo
+from fedssa.core.message import decode, encode, of
+from fedssa.simulate.engine.jobs import Population
+from fedssa.simulate.engine.store import ClientStore, Job
+from fedssa.simulate.engine.wire import read_frame, write_frame
+from fedssa.simulate.engine.workers import Costs, Death, Frame, Request, Workers
+
+
+class Pool(Workers):
+    """Worker processes of this machine."""
+
+    def __init__(self, num_workers: int, *, keep_open: Sequence[int] = ()) -> None:
+        """`keep_open`: descriptors the workers hold as long as they live (the lock of a run directory)."""
+        self.num_places = num_workers
+        self._keep_open = tuple(keep_open)
+        self._setup: dict[str, Any] | None = None
+        self._workers = [_WorkerProcess(self._keep_open) for _ in range(num_workers)]  # importing torch while we go on
+        self._busy = selectors.DefaultSelector()
+
+    @override
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._busy.close()
+
+    @override
+    def open(self, setup: dict[str, Any]) -> None:
+        self._setup = setup
+        for worker in self._workers:
+            worker.setup_sent = False
+
+    @override
+    def _hand_out(self, place: int, request: Request) -> None:
+        worker = self._workers[place]
+        with suppress(BrokenPipeError):  # it is dead: its replies end at once, and it is replaced there
+            if not worker.setup_sent:
+                assert self._setup is not None, "a pool that was not opened"
+                write_frame(worker.requests, {"open": self._setup}, {})
+                worker.setup_sent = True
+            write_frame(worker.requests, request.meta, request.tensors)
+        self._busy.register(worker.replies, selectors.EVENT_READ, place)
+
+    @override
+    def _wait(self) -> Iterator[tuple[int, Frame | Death]]:
+        for event, _ in self._busy.select():
+            worker = self._workers[event.data]
+            self._busy.unregister(worker.replies)
+            try:
+                yield event.data, read_frame(worker.replies)
+            except EOFError:
+                yield event.data, Death(_how_it_died(worker.close()))
+
+    @override
+    def _replace(self, place: int) -> None:
+        self._workers[place] = _WorkerProcess(self._keep_open)
+
+
+class _WorkerProcess:
+    def __init__(self, keep_open: Sequence[int]) -> None:
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}  # import what we can import
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedssa.simulate.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | one_thread | path,
+            pass_fds=keep_open,
+            start_new_session=True,  # a Ctrl-C in the terminal is for the process that drives the run
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests: BinaryIO = self.process.stdin  # type: ignore[assignment]
+        self.replies: BinaryIO = self.process.stdout  # type: ignore[assignment]
+        self.setup_sent = False
+
+    def close(self) -> int:
+        """A worker ends when its pipe closes, whatever it is doing; returns its exit code."""
+        with suppress(BrokenPipeError):
+            self.requests.close()
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self.replies.close()
+        return code
+
+
+def _how_it_died(code: int) -> str:
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return how + (" (out of memory? try fewer --workers)" if code == -9 else "")
+
+
+class PoolFederation:
+    def __init__(self, population: Population, store: ClientStore, pool: Workers) -> None:
+        """The pool must be open on the same population and store."""
+        self._population, self._store, self._pool = population, store, pool
+        self._costs = Costs(population.infos, population.groups)
+
+    def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
+        if not evaluate_start:
+            return self._population.infos
+        hellos = [Request(k, {"hello": k}, {}, 0) for k in range(len(self._population.infos))]
+        return [decode(ClientInfo, meta["info"], {}) for meta, _ in self._pool.run(hellos)]
+
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+        jobs = self._store.jobs(list(downlinks), t)
+        requests = [self._request(jobs[k], down) for k, down in downlinks.items()]
+        answers, kind = list[AnyAnswer](), of(Answer, self._population.messages.up)
+        for meta, tensors in self._pool.run(requests):
+            answers.append(decode(kind, meta["answer"], tensors))
+            self._costs.heard(answers[-1].client, meta["seconds"])
+        return answers
+
+    def _request(self, job: Job, down: Any) -> Request:
+        meta, tensors = (None, {}) if down is None else encode(down)
+        return Request(job.client, {"job": asdict(job), "down": meta}, tensors, self._costs.of(job.client))

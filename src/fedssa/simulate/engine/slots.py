@@ -1,0 +1,172 @@
+"""Client states in slots: one file for each group of clients with the same architecture, all slots of one layout."""
+
+import json
+import math
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedssa.core.client import Client
+from fedssa.core.tensors import Tensors, bytes_of, digest, own
+from fedssa.errors import RunDirError
+from fedssa.runs.files import writing
+
+ALIGNMENT = 64  # bytes; within a slot every tensor starts on it
+HEADER = struct.Struct("<qq32s16x")  # before a slot's tensors: client, round, digest of the state
+MAX_BUFFERS = 1024  # of one write, as Linux has it
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, types and shapes of a state, in order, and so the place of each tensor in a slot."""
+
+    tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, state: Tensors) -> "Layout":
+        return cls(tuple((n, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for n, t in state.items()))
+
+    def to_json(self) -> str:
+        return json.dumps(self.tensors)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Layout":
+        return cls(tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(text)))
+
+    def views(self, slot: torch.Tensor) -> Tensors:
+        """The tensors of a slot, as views of its bytes."""
+        views, offset = {}, HEADER.size
+        for name, dtype, shape in self.tensors:
+            size = _size(dtype, shape)
+            views[name] = slot[offset : offset + size].view(getattr(torch, dtype)).view(shape)
+            offset += size + _padding(size)
+        return views
+
+    @property
+    def slot_size(self) -> int:
+        sizes = [_size(dtype, shape) for _, dtype, shape in self.tensors]
+        return HEADER.size + sum(size + _padding(size) for size in sizes)
+
+
+def _size(dtype: str, shape: tuple[int, ...]) -> int:
+    kind: torch.dtype = getattr(torch, dtype)
+    return math.prod(shape) * kind.itemsize
+
+
+def _padding(size: int) -> int:
+    return -size % ALIGNMENT
+
+
+class Slots:
+    """Reads and writes states in slots; every process that runs clients has one.
+
+    The files' pages stay in memory while the system has room, and outlive the process. Of a file's slots behind the
+    first `kept_bytes` they are given back at once.
+    """
+
+    def __init__(self, folder: Path, kept_bytes: float = math.inf) -> None:
+        self._folder, self._kept_bytes = folder, kept_bytes
+        self._layouts: dict[int, Layout] = {}
+
+    def write(self, group: int, slot: int, client: int, t: int, state: Tensors, state_digest: str) -> None:
+        layout = self._layout_for(group, state, client)
+        buffers = [memoryview(HEADER.pack(client, t, bytes.fromhex(state_digest)))]
+        for tensor in state.values():
+            content = bytes_of(tensor.detach().contiguous())
+            buffers += [content, memoryview(bytes(_padding(len(content))))]
+        keep, offset = self._is_kept(slot, layout), slot * layout.slot_size
+        with writing(self._folder.parent):
+            _write_at(self._file(group), [b for b in buffers if b], offset, flags=0 if keep else os.RWF_DSYNC)
+            if not keep:
+                _give_back(self._file(group), offset, layout.slot_size)
+
+    def load(self, group: int, slot: int, client: Client, *, check: bool) -> None:
+        """Copy the state in a slot into its client."""
+        client.load_state(self._stored(group, slot, client.id, check=check))
+        layout = self._read_layout(group)
+        if not self._is_kept(slot, layout):
+            _give_back(self._file(group), slot * layout.slot_size, layout.slot_size)
+
+    def _is_kept(self, slot: int, layout: Layout) -> bool:
+        return (slot + 1) * layout.slot_size <= self._kept_bytes
+
+    def read(self, group: int, slot: int, client: int) -> Tensors:
+        """The state of a client, checked, in memory of its own."""
+        return {name: own(tensor) for name, tensor in self._stored(group, slot, client, check=True).items()}
+
+    def _stored(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
+        """A state as views of one piece of memory; `check` compares all of it with its digest."""
+        layout = self._read_layout(group)
+        try:
+            content = _read_at(self._file(group), slot * layout.slot_size, layout.slot_size)
+        except OSError as error:
+            raise RunDirError(
+                f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
+            ) from error
+        if content is not None:
+            state = layout.views(content)
+            written_by, _, expected = HEADER.unpack_from(bytes_of(content))
+            if written_by == client and (not check or digest(state) == expected.hex()):
+                return state
+        raise RunDirError(f"{self._file(group)}: slot {slot} of client {client} is damaged; restore it from a copy")
+
+    def _file(self, group: int) -> Path:
+        return self._folder / f"group-{group}.slots"
+
+    def _layout_for(self, group: int, state: Tensors, client: int) -> Layout:
+        """The group's layout; the first state written sets it."""
+        layout = Layout.of(state)
+        file = self._folder / f"group-{group}.json"
+        if group not in self._layouts and not file.exists():
+            own = file.with_suffix(f".{os.getpid()}")  # workers may write the same layout at the same time
+            with writing(self._folder.parent):
+                own.write_text(layout.to_json())
+                os.replace(own, file)  # noqa: PTH105
+        if self._read_layout(group) != layout:
+            raise RunDirError(
+                f"client {client}: its state has another layout than the others with its architecture; "
+                "a model factory must give the same structure each time it is called"
+            )
+        return layout
+
+    def _read_layout(self, group: int) -> Layout:
+        if group not in self._layouts:
+            file = self._folder / f"group-{group}.json"
+            try:
+                self._layouts[group] = Layout.from_json(file.read_text())
+            except (OSError, ValueError) as error:
+                raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
+        return self._layouts[group]
+
+
+def _read_at(path: Path, offset: int, size: int) -> torch.Tensor | None:
+    """A part of a file; None if the file ends before it. Read, not mapped: a fault for every page takes longer."""
+    content = torch.empty(size, dtype=torch.uint8)
+    with path.open("rb", buffering=0) as file:
+        return content if os.preadv(file.fileno(), [bytes_of(content)], offset) == size else None
+
+
+def _give_back(path: Path, offset: int, size: int) -> None:
+    """Let the system forget pages that are on disk."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+
+
+def _write_at(path: Path, buffers: Sequence[memoryview], offset: int, *, flags: int) -> None:
+    """One after another from `offset` on. Written, not mapped: a full disk is then an error and not a dead process."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    left = list(buffers)
+    try:
+        while left:
+            written = os.pwritev(descriptor, left[:MAX_BUFFERS], offset, flags)
+            offset += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
+    finally:
+        os.close(descriptor)

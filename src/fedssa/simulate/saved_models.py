@@ -1,0 +1,121 @@
+"""The clients' final models: written when a run ends, loaded by whoever wants one."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from fedssa.core.samples import LocalData
+from fedssa.core.seeds import seeded
+from fedssa.core.split import SplitModel
+from fedssa.core.tensors import copy_in, module_state
+from fedssa.core.training import representations
+from fedssa.errors import RunDirError
+from fedssa.runs.directory import RunDir
+from fedssa.runs.files import is_across_sites
+from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.settings.task import task_of
+from fedssa.simulate.clients import SimulatedClients, build_net, clients_of
+from fedssa.simulate.engine.slots import Slots
+from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+
+
+def write_models(run_dir: RunDir, store: ClientStore) -> None:
+    """Of all clients that trained; the others have their starts, which take no room."""
+    slots, final, staging = Slots(store.folder), run_dir.path / "models", run_dir.path / "models.tmp"
+    if final.exists():
+        return
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir()
+    for client, slot in enumerate(store.committed.slots.tolist()):
+        if slot != NO_SLOT:
+            state = slots.read(store.groups[client], slot, client)
+            net = {name.removeprefix("net."): t for name, t in state.items() if name.startswith("net.")}
+            (staging / run_dir.model_file(client).name).write_bytes(save(net, metadata={"client": str(client)}))
+    os.rename(staging, final)  # noqa: PTH104
+
+
+def write_representations(run_dir: RunDir, store: ClientStore, clients: SimulatedClients) -> None:
+    """Of some test samples of every client, by its final model: what its header sees."""
+    slots, wanted = Slots(store.folder), clients.settings.run.representations
+    rows, labels, owners = [], [], []
+    for k, (group, slot) in enumerate(zip(clients.groups, store.committed.slots.tolist(), strict=True)):
+        num = (k + 1) * wanted // len(clients.groups) - k * wanted // len(clients.groups)  # fair shares
+        client = clients.client(k)
+        if slot != NO_SLOT:
+            slots.load(group, slot, client, check=True)
+        found = representations(client, client.data.test, num)
+        rows.append(found.numpy().astype(np.float16))
+        labels.append(client.data.test.y[: len(found)].numpy())
+        owners.append(np.full(len(found), k))
+    staging = run_dir.representations_file.with_suffix(".tmp.npz")
+    parts = {"representations": np.concatenate(rows), "labels": np.concatenate(labels)}
+    np.savez(staging, allow_pickle=False, clients=np.concatenate(owners), **parts)
+    os.replace(staging, run_dir.representations_file)  # noqa: PTH105
+
+
+def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
+    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes.
+
+    Or of what `fedssa site export` wrote: then `client` is the site, by its Python file or import path.
+    """
+    if isinstance(client, str):
+        from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
+
+        return load_exported(Path(run_dir), client)
+    directory = _opened(Path(run_dir))
+    settings = parse_settings(directory.settings)
+    file = directory.model_file(client)
+    if not file.exists():
+        if reason := _why_no_model(directory, settings, client):
+            raise RunDirError(reason)
+        return clients_of(directory, settings).client(client).net.eval()  # it never trained
+    task = task_of(settings, len(directory.class_names), directory.input_shape)
+    with seeded(settings.seed, "start", client=client):
+        net = build_net(settings, client, task)
+    try:
+        copy_in(load(file.read_bytes()), module_state(net))
+    except (OSError, SafetensorError) as error:
+        raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
+    return net.eval()
+
+
+def load_client_data(run_dir: Path | str, client: int) -> LocalData:
+    """The samples that a client of a run trained, validated and was tested on."""
+    directory = _opened(Path(run_dir))
+    settings = parse_settings(directory.settings)
+    if reason := _why_no_client(directory, settings, client):
+        raise RunDirError(reason)
+    return clients_of(directory, settings).data(client)
+
+
+def _opened(path: Path) -> RunDir:
+    """A simulation's run directory; what a run across sites has learnt lies at the sites."""
+    directory = RunDir.open(path)
+    if is_across_sites(path):
+        raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")
+    return directory
+
+
+def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:
+    if client not in range(settings.partition.clients):
+        return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
+    return None
+
+
+def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:
+    if reason := _why_no_client(directory, settings, client):
+        return reason
+    outcome = directory.outcome()
+    if outcome is None:
+        return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"
+    if outcome.kind == "diverged":
+        return f"{directory.path}: has no models ({outcome.message})"
+    if not settings.run.keep_models:
+        return f"{directory.path}: its models were not kept (run.keep_models = false)"
+    if any(heard.id == client for record in directory.records() if record.t >= 0 for heard in record.clients):
+        return f"{directory.model_file(client)}: is not there any more; run it again"
+    return None

@@ -1,0 +1,55 @@
+"""How long runs will take: from runs that were timed, else from the speed of this machine."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedssa.studies.plan import Planned
+
+TRAINED = 0.8  # of the samples; the others are for validation and test
+
+
+def time_left(planned: "Sequence[Planned]", num_samples: int, speed: Callable[[], float]) -> str:
+    """In words. `speed`: samples a second that this machine trains on, asked for if nothing was timed."""
+    rates = _measured(planned)
+    left = [(run, rounds) for run in planned if (rounds := run.rounds_left())]
+    if not left:
+        return "nothing is left to run"
+    if rates:
+        known = sum(rounds * run.work_a_round * _nearest(run, rates) for run, rounds in left)
+        return f"about {duration(known)}: an estimate from the rounds that were timed so far"
+    guess = sum(rounds * run.work_a_round for run, rounds in left) * TRAINED * num_samples / speed()
+    return f"very roughly {duration(guess)}: a guess from how fast this machine trains cnn-1"
+
+
+def _measured(planned: "Sequence[Planned]") -> dict[tuple[str, ...], float]:
+    """Seconds a unit of work, by what runs have in common."""
+    seen: dict[tuple[str, ...], list[float]] = {}
+    for run in planned:
+        seconds = run.seconds_a_round()
+        if seconds is not None:
+            for key in _likeness(run):
+                seen.setdefault(key, []).append(seconds / run.work_a_round)
+    return {key: statistics.median(rates) for key, rates in seen.items()}
+
+
+def _nearest(run: "Planned", rates: dict[tuple[str, ...], float]) -> float:
+    return next(rates[key] for key in _likeness(run) if key in rates)
+
+
+def _likeness(run: "Planned") -> "Iterator[tuple[str, ...]]":
+    """The run itself, its other seeds, its method elsewhere, its neighbours, anything."""
+    folder, method = str(run.path.parent), str(run.settings.table["method"]["name"])
+    yield "run", str(run.path)
+    yield "cell and method", folder, method
+    yield "method", method
+    yield "cell", folder
+    yield ("anything",)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,119 @@
+"""Many runs, one after another on one pool, as far as they are not there yet: the methods and seeds of a recipe."""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedssa.errors import Diverged, RunDirError, SettingsError
+from fedssa.methods import METHODS
+from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.runs.lock import RunLock
+from fedssa.settings.recipe import Settings, parse_settings, why_unfit
+from fedssa.simulate.engine.workers import Workers
+from fedssa.simulate.run import Run, reopen, start, start_workers
+from fedssa.studies.paper import CONTROL
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a comparison, wherever it stands."""
+
+    path: Path
+    settings: Settings
+    label: str | None = None  # where the method does not say enough
+    command: str | None = None  # that repeats it, if it is shorter than its recipe
+
+    @property
+    def name(self) -> str:
+        return f"{self.label or self.settings.table['method']['name']}, seed {self.settings.seed}"
+
+    @property
+    def work_a_round(self) -> float:
+        """In passes over all data; rounds of different settings are compared by it."""
+        return self.settings.local.epochs * self.settings.rounds.fraction
+
+    def rounds_left(self) -> int:
+        if not self.path.exists():
+            return self.settings.rounds.total
+        run_dir = self._open()
+        if run_dir.outcome():
+            return 0
+        return self.settings.rounds.total - len([record for record in run_dir.records() if record.t >= 0])
+
+    def ended(self) -> bool:
+        """With nothing left to do, not even to clear away."""
+        outcome = self._open().outcome() if self.path.exists() else None
+        return outcome is not None and (outcome.kind == "diverged" or not (self.path / "store").exists())
+
+    def seconds_a_round(self) -> float | None:
+        """The median of what was timed."""
+        timings = self._open().timings() if self.path.exists() else []
+        seconds = [float(timing["seconds"]) for timing in timings if timing["t"] >= 0]
+        return statistics.median(seconds) if seconds else None
+
+    def begin(self) -> Run | Outcome:
+        """Start it or take it up again; how it ended, if it has."""
+        if self.path.exists():
+            return reopen(self._open().path)
+        return start(self.settings, self.path, command=self.command)
+
+    def _open(self) -> RunDir:
+        run_dir = RunDir.open(self.path)
+        if not self.settings.are_those_of(run_dir.settings):
+            raise RunDirError(f"{self.path}: holds a run of other settings; choose another --out")
+        return run_dir
+
+
+def plan(
+    table: Mapping[str, Any], methods: Sequence[str], num_seeds: int, out: Path, keep_models: bool
+) -> list[Planned]:
+    """All runs; what is wrong with any of them is found before the first one starts."""
+    first = parse_settings(table)
+    names = list(dict.fromkeys(name for method in methods for name in _expand(method, first)))
+    planned = []
+    for seed in range(first.seed, first.seed + num_seeds):
+        for name in names:
+            method = table["method"] if table.get("method", {}).get("name") == name else {"name": name}
+            run = {**table.get("run", {}), "keep_models": keep_models}
+            settings = parse_settings({**table, "seed": seed, "method": method, "run": run})
+            planned.append(Planned(out / f"{name.rpartition(':')[2]}-s{seed}", settings))
+    if len({run.path for run in planned}) < len(planned):
+        raise SettingsError(f"--methods {','.join(names)}: two of them would have the same directory")
+    return planned
+
+
+def _expand(method: str, settings: Settings) -> list[str]:
+    """`all`: every method that the federation allows, and the control."""
+    if method != "all":
+        return [method]
+    allowed = [name for name, cls in METHODS.items() if why_unfit(cls, settings) is None]
+    return [allowed[0], CONTROL, *allowed[1:]]
+
+
+@contextmanager
+def one_pool(out: Path, workers: int | None, ray: str | None = None) -> Iterator[Workers | None]:
+    """Workers that live through all runs, and a lock that they share: two comparisons never meet in one directory."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    with closing(RunLock(out)) as lock, start_workers(workers, ray, lock) or nullcontext() as pool:
+        yield pool
+
+
+def run_all(planned: Sequence[Planned], pool: Workers | None, heard: Callable[[Planned, RoundRecord], None]) -> None:
+    """A run that diverges is a result, not the end."""
+    for plan_of_run in planned:
+        begun = plan_of_run.begin()
+        if isinstance(begun, Outcome):
+            continue
+        with closing(begun):
+            try:
+                for record in begun.rounds(pool=pool):
+                    heard(plan_of_run, record)
+            except Diverged:
+                continue

@@ -1,0 +1,246 @@
+"""The command line as people use it: what it prints, what it refuses, and how it stops."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fedssa
+from fedssa import cli
+from fedssa.runs.directory import RunDir
+from tests.tiny import TINY, tree
+
+RECIPE = """
+seed = 7
+[data]
+name = "digits"
+[partition]
+name = "classes"
+clients = 4
+classes_per_client = 5
+[models]
+archs = ["mlp-3", "mlp-2"]
+width = 16
+[local]
+batch_size = 128
+lr = 0.05
+[rounds]
+total = 3
+fraction = 0.75
+"""
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own with a recipe in it, and the current one."""
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def call(*args: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["fedssa", *args])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Result(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return call
+
+
+def test_run_then_show_then_resume(command: Command, here: Path) -> None:
+    ran = command("run", "tiny.toml", "--workers", "1")
+    assert ran.code == 0
+    out = here / "runs" / "tiny-fedssa-s7"
+    assert RunDir.open(out).outcome() is not None
+    assert re.findall(r"fedssa: round (\d) of 3, accuracy \d+\.\d\d%", ran.err) == ["0", "1", "2", "3"]
+    assert "finished, 3 of 3 rounds" in ran.out
+    assert "fedssa.load_client('runs/tiny-fedssa-s7', 0)" in ran.out
+    before = tree(out)
+    again = command("run", "--resume", str(out))
+    assert again.code == 0
+    assert "has ended already (finished)" in again.err
+    assert tree(out) == before
+    shown = command("show", str(out), "--clients", "--figure", "curve.png")
+    assert shown.code == 0
+    assert "rounds finished" in shown.out
+    assert (here / "curve.png").stat().st_size > 10_000
+
+
+def test_set_method_and_out(command: Command, here: Path) -> None:
+    ran = command(
+        "run", "tiny.toml", "--method", "standalone", "--set", "rounds.total=1", "--out", "a/b", "--workers", "1"
+    )
+    assert ran.code == 0
+    assert RunDir.open(here / "a" / "b").settings["method"] == {"name": "standalone", "header_scale": 1.0}
+    assert len(RunDir.open(here / "a" / "b").records()) == 2
+
+
+def test_runs_are_compared_with_the_first(command: Command, here: Path) -> None:
+    for name in ("standalone", "fedssa"):
+        fedssa.run({**TINY, "method": {"name": name}}, out=here / name)
+    shown = command("show", "standalone", "fedssa")
+    assert shown.code == 0
+    assert re.search(r"fedssa .* [+-]\d+\.\d+ ± \d+\.\d+", shown.out)
+
+
+def test_partition_says_who_holds_what(command: Command, here: Path) -> None:
+    shown = command("partition", "tiny.toml", "--set", "partition.clients=2", "--set", "partition.classes_per_client=3")
+    assert shown.code == 0
+    assert "4 of 10 classes are held by nobody" in shown.out
+    assert (here / "runs" / "tiny-partition.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("methods", ["standalone ", "fedssa ", "m2-b ", "standalone-scaled "]),
+        ("models", ["cnn-1 ", "cnn-5 ", "mlp-3 "]),
+        ("datasets", ["digits ", "cifar10 ", "cifar100 ", "parquet ", "npz ", "images "]),
+        ("doctor", ["torch 2", "GFLOP/s", "samples/s", "extra report"]),
+    ],
+)
+def test_lists_have_a_line_each(command: Command, name: str, expected: list[str]) -> None:
+    shown = command(name)
+    assert shown.code == 0
+    for text in expected:
+        assert text in shown.out
+
+
+ALONE = ("--workers", "1")  # what is found when the data are there need not wait for workers
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run"], "which recipe?"),
+        (["run", "none.toml"], "none.toml: there is no such recipe"),
+        (["run", "tiny.toml", "--set", "local.epoch=2"], "unknown setting local.epoch (did you mean epochs?)"),
+        (["run", "tiny.toml", "--set", "local.epochs"], "--set local.epochs: should be key=value"),
+        (["run", "tiny.toml", "--set", "method.mu0=0"], "method.mu0 = 0: should be greater than 0"),
+        (["run", "tiny.toml", "--set", "rounds.fraction=1.5"], "rounds.fraction = 1.5: should be less than"),
+        (["run", "tiny.toml", "--set", "partition.classes_per_client=11", *ALONE], "classes_per_client = 11"),
+        (["run", "tiny.toml", "--set", "partition.clients=2000", *ALONE], "partition.clients = 2000"),
+        (["run", "tiny.toml", "--set", "partition.clients=1500", *ALONE], "cannot be split into training and test"),
+        (["run", "tiny.toml", "--method", "fedsa"], "did you mean fedssa?"),
+        (["run", "tiny.toml", "--data-dir", "x"], "unknown setting data.dir"),
+        (
+            ["run", "tiny.toml", "--set", "data.name=cifar10", "--data-dir", "nowhere", *ALONE],
+            "nowhere holds no cifar10",
+        ),
+        (["run", "tiny.toml", "--resume", "x"], "--resume takes everything from the run directory"),
+        (["run", "--resume", "nowhere"], "nowhere: not a run directory"),
+        (["run", "tiny.toml", "--out", "tiny.toml"], "tiny.toml: exists and is not a run directory"),
+        (["run", "tiny.toml", "--out", "/proc/x"], "/proc/x: cannot be written"),
+        (["run", "tiny.toml", "--set", "data=digits", "--data-dir", "x"], "data = 'digits': should be a table"),
+        (["run", "tiny.toml", "--set", "data.name=npz", "--set", "data.file=~nobody-here/x"], "no such home folder"),
+        (["run", "tiny.toml", "--out", "x" * 300], "cannot be written (File name too long)"),
+        (["partition", "tiny.toml", "--figure", "/proc/x.png"], "/proc/x.png: cannot be written"),
+        (["show", "nowhere"], "nowhere: not a run directory"),
+        (["partition", "none.toml"], "none.toml: there is no such recipe"),
+    ],
+)
+def test_a_mistake_gets_one_line_exit_2_and_changes_nothing(
+    command: Command, here: Path, args: list[str], message: str
+) -> None:
+    before = tree(here)
+    refused = command(*args)
+    assert refused.code == 2
+    assert message in refused.err
+    assert refused.err.startswith("error: ")
+    assert refused.err.count("\n") == 1
+    assert refused.out == ""
+    assert tree(here) == before
+
+
+def test_divergence_exits_1_and_says_who_and_when(command: Command, here: Path) -> None:
+    failed = command("run", "tiny.toml", "--set", "local.lr=1e12", "--workers", "1", "--out", "bad")
+    assert failed.code == 1
+    assert re.search(r"error: client \d diverged in round 0", failed.err)
+    assert "diverged, round 0" in command("show", "bad").out
+
+
+def test_resuming_a_diverged_run_says_so_and_exits_1(command: Command, here: Path) -> None:
+    command("run", "tiny.toml", "--set", "local.lr=1e12", "--workers", "1", "--out", "bad")
+    again = command("run", "--resume", "bad")
+    assert again.code == 1
+    assert "has ended already (client" in again.err
+
+
+def test_a_terminal_that_knows_only_ascii(here: Path) -> None:
+    fedssa.run({**TINY, "rounds": {"total": 1}}, out=here / "run")
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fedssa", "show", "run"], cwd=here, env=env, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys\nsys.argv = ['fedssa', '--help']\nfrom fedssa.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "partition" in done.stdout
+
+
+def start_program(here: Path, *args: str, limit: int | None = None) -> subprocess.Popen[str]:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit or 0, limit or 0))
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedssa", "run", "tiny.toml", "--out", "run", *args],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=small_files if limit else None,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(here: Path, workers: str) -> None:
+    """No file may grow beyond 300 kB: the settings fit, the clients' states do not."""
+    program = start_program(here, "--workers", workers, limit=300_000)
+    _, err = program.communicate()
+    assert program.returncode == 2
+    line = err.splitlines()[-1]
+    assert line.startswith("error: run: cannot be written (File too large); free some space, then: fedssa run --resume")
+    whole = fedssa.run(TINY, out=here / "whole")
+    assert fedssa.resume(here / "run").records == whole.records
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_says_how_to_go_on(here: Path, workers: str) -> None:
+    program = start_program(here, "--workers", workers, "--set", "rounds.total=400")
+    rounds = here / "run" / "rounds.jsonl"
+    while program.poll() is None and not (rounds.exists() and rounds.read_bytes().count(b"\n") >= 3):
+        time.sleep(0.02)
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == 130, err
+    stopped = re.search(r"stopped after round (\d+) of 400; to continue: fedssa run --resume run", err)
+    assert stopped, err
+    assert "Traceback" not in err
+    assert len(RunDir.open(here / "run").records()) == int(stopped[1]) + 1

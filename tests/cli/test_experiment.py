@@ -1,0 +1,139 @@
+"""fedssa experiment: all experiments of the paper, in small, and what a user sees of them."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.progress import Progress
+
+from fedssa.cli.progress import _Overall
+from fedssa.records import RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import parse_settings
+from fedssa.studies.paper import EXPERIMENTS, every_run, experiment_command, runs_of
+from fedssa.studies.plan import Planned
+from tests.cli.test_cli import Command, command, here  # noqa: F401
+from tests.tiny import tree
+
+AT_MOST = 180.0  # seconds, for all of them
+
+
+def test_all_experiments_in_small(command: Command, here: Path) -> None:  # noqa: F811
+    began, ran = time.monotonic(), 0
+    for name in EXPERIMENTS:
+        done = command("experiment", name, "--scale", "smoke", "--out", "all", "--workers", "1")
+        assert done.code == 0, done.err
+        for run in runs_of(name, "smoke", [0]):
+            assert re.search(rf"^ {run.label} .*\d+\.\d", done.out, flags=re.MULTILINE), done.out
+            assert RunDir.open(here / "all" / run.path).outcome()
+        assert "next: fedssa report all" in done.out
+        ran += int(re.findall(r"(\d+) left", done.err)[0])
+    assert time.monotonic() - began < AT_MOST
+    assert ran == len({run.path for _, run in every_run(seed=0) if run.cell.scale == "smoke"})  # each one once
+
+    assert "mean change of the global rows" in command("experiment", "shaking", "--scale", "smoke", "--out", "all").out
+    with np.load(here / "all/smoke/digits/hetero-n4-c0.5-tsne/fedssa-s0/representations.npz") as kept:
+        assert len(kept["labels"]) > 10
+
+    before = tree(here / "all")
+    again = command("experiment", "tradeoff", "--scale", "smoke", "--out", "all")
+    assert "10 runs, 10 there already, 0 left" in again.err
+    assert "nothing is left to run" in again.err
+    assert "vs standalone" in again.out
+    assert tree(here / "all") == before
+
+
+def test_a_slice_of_several_seeds(command: Command, here: Path) -> None:  # noqa: F811
+    args = ("experiment", "noniid-classes", "--scale", "smoke", "--out", "all", "--workers", "1", "--methods", "fedssa")
+    one = command(*args, "--cells", "hetero-n4-c0.5-k10", "--seed", "5")
+    assert one.code == 0, one.err
+    assert "1 runs, 0 there already, 1 left" in one.err
+    (run,) = runs_of("noniid-classes", "smoke", [5], cells=["hetero-n4-c0.5-k10"], methods=["fedssa"])
+    assert RunDir.open(here / "all" / run.path).about["command"] == experiment_command("noniid-classes", run)
+    assert "a guess from how fast this machine trains" in one.err
+    both = command(*args, "--cells", "hetero-n4-c0.5-k10", "--seed", "5", "--seeds", "2", "--tensorboard")
+    assert "2 runs, 1 there already, 1 left" in both.err
+    assert "an estimate from the rounds that were timed" in both.err
+    assert re.search(r"fedssa +\d+\.\d ± \d+\.\d", both.out), both.out
+    folder = here / "all" / "smoke" / "digits" / "hetero-n4-c0.5-k10"
+    assert sorted(path.name for path in folder.iterdir()) == ["fedssa-s5", "fedssa-s6"]
+    assert all(list((run / "tensorboard").iterdir()) for run in folder.iterdir())
+
+
+def test_without_a_name_there_is_a_list_and_a_dry_run_runs_nothing(command: Command, here: Path) -> None:  # noqa: F811
+    before = tree(here)
+    assert {line.split()[0] for line in command("experiment").out.splitlines()} == EXPERIMENTS.keys()
+    listed = command("experiment", "participation", "--dry-run", "--seeds", "2", "--out", "there")
+    assert listed.code == 0
+    assert "48 runs in 12 federations" in listed.out
+    assert "there/reduced/cifar100/hetero-n100-c0.3/fedproto-s1  (to do)" in listed.out
+    assert (
+        "fedssa experiment participation --scale reduced --data cifar100 --cells hetero-n100-c0.3 "
+        "--methods fedproto --seed 1 --out there\n"
+    ) in listed.out
+    assert tree(here) == before
+
+
+def test_a_command_from_the_list_repeats_the_cell(command: Command, here: Path) -> None:  # noqa: F811
+    args = ("experiment", "noniid-dirichlet", "--scale", "smoke", "--methods", "fedssa", "--cells")
+    assert command(*args, "hetero-n4-c0.5-gamma0.1", "--out", "a", "--workers", "1").code == 0
+    listed = command(*args, "hetero-n4-c0.5-gamma0.1", "--dry-run").out
+    (line,) = re.findall(r"fedssa (experiment .*)", listed)
+    assert command(*line.split(), "--out", "b", "--workers", "1").code == 0
+    path = "smoke/digits/hetero-n4-c0.5-gamma0.1/fedssa-s0/rounds.jsonl"
+    assert (here / "a" / path).read_bytes() == (here / "b" / path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["table"], "table: there is no such experiment"),
+        (["curves", "--scale", "big"], "the scales: full, reduced, smoke"),
+        (["curves", "--clients", "ten"], "--clients ten: should be a number"),
+        (["curves", "--scale", "smoke", "--data", "cifar10"], "it has: digits"),
+        (["tsne", "--data-dir", "."], "holds no cifar10"),
+        (["shaking", "--methods", "fd"], "--methods fd: is not in shaking at scale reduced"),
+    ],
+)
+def test_mistakes(command: Command, here: Path, args: list[str], message: str) -> None:  # noqa: F811
+    refused = command("experiment", *args)
+    assert refused.code == 2
+    assert message in refused.err
+    assert refused.err.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_one_display_over_all_runs_and_what_diverged_is_not_waited_for() -> None:
+    (first, *_, last) = [
+        Planned(Path(run.path), parse_settings(run.table())) for run in runs_of("table-hetero", "smoke", [0])
+    ]
+    with Progress() as bar:
+        overall = _Overall(bar, {first.path: 2 * first.work_a_round, last.path: 2 * last.work_a_round})
+        overall.heard(first, RoundRecord(-1, {"head": 0.1}, 4))
+        overall.heard(first, RoundRecord(0, {"head": 0.2}, 4))  # and then it diverges
+        overall.heard(last, RoundRecord(0, {"head": 0.2}, 4))
+        overall.heard(last, RoundRecord(1, {"head": 0.2}, 4))
+        assert bar.tasks[0].finished
+        assert bar.tasks[0].completed == 3 * first.work_a_round
+
+
+def test_ctrl_c_stops_and_the_same_command_continues(tmp_path: Path) -> None:
+    args = [sys.executable, "-m", "fedssa", "experiment", "tsne", "--scale", "smoke", "--out", "all", "--workers", "1"]
+    program = subprocess.Popen(args, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert program.stderr is not None
+    for line in program.stderr:
+        if "round 0" in line:
+            program.send_signal(signal.SIGINT)
+            break
+    said = program.stderr.read()
+    program.stderr.close()
+    assert program.wait() == 130
+    assert "stopped; the same command continues" in said
+    done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 of them begun" in done.stderr

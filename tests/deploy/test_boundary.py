@@ -1,0 +1,87 @@
+"""What leaves a site, seen in real messages: ClientInfo once, Answer in a round, and one word if it refuses."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from flwr.app import Message
+
+from fedssa.core.client import Answer, ClientInfo
+from fedssa.deploy.messages import REFUSALS
+from fedssa.records import Scores
+from tests.deploy.in_process import FEW, InProcessGrid, node, record_in, said_in, sites_of, tensors_in
+from tests.tiny import tiny
+
+SCORES = ["test", "num_test", "val", "num_val"]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> InProcessGrid:
+    sites = sites_of(tiny(data=FEW, rounds={"total": 2, "fraction": 0.5}), tmp_path_factory.mktemp("boundary"))
+    grid = sites.grid()
+    list(sites.run(grid))
+    return grid
+
+
+def replies(grid: InProcessGrid, kind: str) -> list[Message]:
+    return [reply for asked, reply in grid.seen if asked.metadata.message_type == kind]
+
+
+def test_a_message_is_json_and_tensors(grid: InProcessGrid) -> None:
+    for message in (message for pair in grid.seen for message in pair):
+        record = record_in(message)
+        assert {name: type(part) for name, part in record.items()} == {"message": str, "tensors": bytes}
+
+
+def test_all_that_a_hello_says(grid: InProcessGrid) -> None:
+    for reply in replies(grid, "query"):
+        said = said_in(reply)
+        assert list(said) == ["id", "seen_classes", "num_train", "start"]
+        assert list(said["start"]) == SCORES
+        assert tensors_in(reply) == {}
+    # group: only if the method has groups
+    assert [field.name for field in fields(ClientInfo)] == ["id", "seen_classes", "num_train", "start", "group"]
+
+
+def test_all_that_an_answer_says(grid: InProcessGrid) -> None:
+    mine = ["client", "payload", "loss", "steps", "scores", "header_norm", "state_digest"]
+    for reply in replies(grid, "train"):
+        said = said_in(reply)
+        assert list(said) == ["run", "t", "answer"]  # run and t say what it answers to
+        assert list(said["answer"]) == mine
+        assert said["answer"]["payload"] == {}  # it has tensors alone
+        assert list(said["answer"]["scores"]) == SCORES
+    # flops: only if they are counted; tuning_flops: only then, and if the method tunes
+    assert {field.name for field in fields(Answer)} == {*mine, "flops", "tuning_flops"}
+    assert [field.name for field in fields(Scores)] == SCORES
+
+
+def test_the_tensors_are_the_methods_payload(grid: InProcessGrid) -> None:
+    uploads = [tensors_in(reply) for reply in replies(grid, "train")]
+    assert len(uploads) == 4
+    for upload in uploads:
+        shapes = {name: list(tensor.shape) for name, tensor in upload.items()}
+        assert shapes == {"answer.payload.classes": [5], "answer.payload.rows": [5, 17]}
+
+
+def test_all_that_a_site_is_sent(grid: InProcessGrid) -> None:
+    for asked, _ in grid.seen:
+        down = ["down"] if tensors_in(asked) else []
+        assert list(said_in(asked)) == ["run", "agreement", "client", "t", "heard", "evaluate_start", *down]
+    assert any(tensors_in(asked) for asked, _ in grid.seen)
+
+
+def test_nothing_of_a_site_stays_in_flowers_own_context_or_metadata(grid: InProcessGrid) -> None:
+    for asked, reply in grid.seen:
+        assert reply.metadata.src_node_id == asked.metadata.dst_node_id
+        assert not reply.has_error()
+
+
+def test_a_refusal_is_one_word(tmp_path: Path) -> None:
+    sites = sites_of(tiny(data=FEW), tmp_path, join_deadline=0.1)
+    (tmp_path / "site_0.py").write_text("def site():\n    raise ValueError('a name of a patient')\n")
+    grid = sites.grid()
+    next(sites.run(grid))
+    (said,) = (said_in(reply) for asked, reply in grid.seen if asked.metadata.dst_node_id == node(0))
+    assert said == {"refusal": "failed"}
+    assert said["refusal"] in REFUSALS

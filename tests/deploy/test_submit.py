@@ -1,0 +1,60 @@
+"""Following a run: its window waits for a SuperLink that is away, and says when a run has failed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedssa.deploy.server import submit
+from fedssa.deploy.server.directory import Address, init
+from fedssa.deploy.server.submit import Submitted
+from fedssa.errors import AnswerError, SettingsError
+
+AWAY = SettingsError("flwr list: is the SuperLink running?")
+Follow = Callable[..., list[str]]
+
+
+def status(name: str, details: str = "") -> dict[str, Any]:
+    return {"runs": [{"status": name, "status-details": details}]}
+
+
+@pytest.fixture
+def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
+    """Follow a run about which Flower's commands say this; what the user is told."""
+    init(tmp_path / "hq", Address("127.0.0.1", 9092, 9092, insecure=True), ["north"])
+    monkeypatch.setattr(submit, "ASK_STATUS", 0)
+
+    def follow(*answers: "dict[str, Any] | SettingsError") -> list[str]:
+        said, told = iter([{"run-id": "1"}, *answers]), list[str]()
+
+        def flwr(*_: object) -> dict[str, Any]:
+            answer = next(said)
+            if isinstance(answer, SettingsError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(submit, "flwr", flwr)
+        assert list(Submitted(tmp_path / "hq", tmp_path / "run").records(told.append)) == []
+        return told
+
+    return follow
+
+
+def test_while_the_superlink_is_away_the_window_says_so_once_and_waits(follow: Follow) -> None:
+    told = follow(status("running"), AWAY, AWAY, status("running"), AWAY, status("finished:completed"))
+    assert told == ["the SuperLink does not answer; the run can do without it for a while"] * 2
+
+
+def test_it_does_not_wait_for_ever(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "PATIENCE", 0)
+    with pytest.raises(SettingsError, match="is the SuperLink running"):
+        follow(AWAY)
+
+
+@pytest.mark.parametrize("reason", ["No heartbeat received from the task", "1 of 3 clients; then: --resume"])
+def test_a_run_that_failed_is_an_error_with_its_reason_and_what_to_do(follow: Follow, reason: str) -> None:
+    with pytest.raises(AnswerError) as caught:
+        follow(status("finished:failed", reason))
+    assert f"run: {reason}" in str(caught.value)
+    assert str(caught.value).count("--resume") == 1

@@ -1,0 +1,48 @@
+"""Which sources belong to which part, and which tests have to notice a mistake in it.
+
+Patterns, so that a file that is moved within its part is still found; a pattern without any file is an error.
+The golden records are left out: they notice every change of a bit, but not which one is wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Part:
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def source_files(self, root: Path) -> list[str]:
+        return list(_files(root, self.sources))
+
+    def test_files(self, root: Path) -> list[str]:
+        return list(_files(root, self.tests))
+
+
+PARTS = {
+    "methods": Part(("src/fedssa/methods/**/*.py",), ("tests/methods/**/test_*.py",)),
+    "core": Part(("src/fedssa/core/**/*.py",), ("tests/core/**/test_*.py", "tests/methods/test_contract.py")),
+    "partition": Part(("src/fedssa/partition/**/*.py",), ("tests/partition/**/test_*.py",)),
+    "report": Part(
+        tuple(f"src/fedssa/report/**/{name}.py" for name in ("statistics", "costs", "comparison", "summary")),
+        ("tests/report/**/test_*.py",),
+    ),
+}
+
+
+def _files(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
+    for pattern in patterns:
+        found = sorted(path.relative_to(root).as_posix() for path in root.glob(pattern))
+        if not found:
+            raise FileNotFoundError(f"tests/mutants/parts.py: {pattern} matches no file")
+        yield from found
+
+
+def in_order(tests: dict[str, float], source: str) -> list[str]:
+    """Test files with their seconds: those named after the module first, then the fastest."""
+    module = Path(source).stem
+    return sorted(tests, key=lambda test: (module not in Path(test).stem, tests[test]))

@@ -1,0 +1,199 @@
+"""What may be averaged, what may be compared, and what must never be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedssa.records import Outcome
+from fedssa.report.figures.families import families
+from fedssa.report.read.collection import gather
+from fedssa.report.read.groups import Group, group_runs, subtitle, title
+from fedssa.report.read.summary import comparable, summarise
+from fedssa.runs.directory import RunDir, fill_run_dir
+from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
+
+ROUNDS: list[dict[int, Accuracy]] = [{0: 0.1, 1: 0.2, 2: 0.3}, {0: 0.5, 1: 0.6, 2: 0.7}]
+
+
+def groups_of(folder: Path) -> list[Group]:
+    return group_runs(gather([folder]).runs)
+
+
+def test_methods_and_seeds_come_together_and_nothing_else(tmp_path: Path) -> None:
+    finished_run(tmp_path / "a", ROUNDS)
+    finished_run(tmp_path / "b", ROUNDS, settings("standalone"))
+    finished_run(tmp_path / "c", ROUNDS, settings(seed=1))
+    finished_run(tmp_path / "d", ROUNDS, settings(run__keep_models=True, data__dir="/elsewhere", seed=2))
+    changes: dict[str, dict[str, Any]] = {
+        "e": {"local__epochs": 2},
+        "f": {"rounds__fraction": 0.5},
+        "g": {"models__width": 8},
+        "h": {"run__target": 0.5},
+    }
+    for name, change in changes.items():
+        finished_run(tmp_path / name, ROUNDS, settings(**change))
+    finished_run(tmp_path / "i", ROUNDS, digest="other data")
+    assert [[run.name for run in group.runs] for group in groups_of(tmp_path)] == [
+        ["a", "b", "c", "d"], ["e"], ["f"], ["g"], ["h"], ["i"]
+    ]  # fmt: skip
+
+
+def test_other_versions_are_never_averaged_with_these(tmp_path: Path) -> None:
+    for name, version in (("a", "0.1"), ("b", "0.1"), ("c", "0.2")):
+        run = finished_run(tmp_path / name, ROUNDS, settings(seed=ord(name)))
+        fill = RunDir.open(run.path)
+        content = run.rounds_file.read_bytes()
+        fill_run_dir(fill, {"fedssa": version, "torch": "2"})
+        run.rounds_file.write_bytes(content)
+    first, second = groups_of(tmp_path)
+    assert [run.name for run in first.runs] == ["a", "b"]
+    assert (first.version, second.version) == ("fedssa 0.1, torch 2", "fedssa 0.2, torch 2")
+
+
+def test_runs_with_other_public_data_are_another_experiment(tmp_path: Path) -> None:
+    """A slice is taken away before clients are dealt theirs, so clients without it have other data."""
+    public = {"name": "slice", "share": 0.1, "per_round": 32}
+    kinds: dict[str, dict[str, Any] | None] = {
+        "a": None,
+        "b": public,
+        "c": public | {"share": 0.2},
+        "d": public | {"per_round": 64},
+        "e": {"name": "cifar100", "size": 500, "per_round": 32},
+    }
+    for name, table in kinds.items():
+        for method in ("standalone", "ds-fl"):
+            changes = {} if table is None else {"public": table}
+            finished_run(tmp_path / name / method, ROUNDS, settings(method, **changes))
+    found = groups_of(tmp_path)
+    assert [[run.name for run in group.runs] for group in found] == [
+        [f"{name}/ds-fl", f"{name}/standalone"] for name in kinds
+    ]
+    assert ["public" in group.settings for group in found] == [False, True, True, True, True]
+    assert found[2].settings["public"]["share"] == 0.2
+    assert [title(group).partition("a round, ")[2] for group in found] == [
+        "",
+        "public: 10 % of the data",
+        "public: 20 % of the data",
+        "public: 10 % of the data",
+        "public: cifar100 (500 samples)",
+    ]
+    assert ["32 public samples" in subtitle(group) for group in found] == [False, True, True, False, True]
+    assert [group.rows[0].difference is not None for group in found] == [True] * 5  # each to its own reference
+
+
+def test_public_data_are_what_their_digest_says_wherever_they_lie(tmp_path: Path) -> None:
+    public = {"name": "npz", "size": 500, "per_round": 32}
+    for name, file, digest in (("a", "/here", "one"), ("b", "/there", "one"), ("c", "/here", "two")):
+        table = settings(seed=ord(name), public=public | {"file": file})
+        run = finished_run(tmp_path / name, ROUNDS, table)
+        head = json.loads((run.path / "settings.json").read_text())
+        (run.path / "settings.json").write_text(json.dumps(head | {"public_digest": digest}))
+    assert [[run.name for run in group.runs] for group in groups_of(tmp_path)] == [["a", "b"], ["c"]]
+
+
+def test_runs_of_the_first_edition_are_equal_to_runs_with_the_settings_that_came_later(tmp_path: Path) -> None:
+    later = {
+        "models__server": None,
+        "models__prototypes": None,
+        "local__optimizer": "sgd",
+        "local__schedule": "constant",
+        "server": {"epochs": 1},
+    }
+    old = finished_run(tmp_path / "a", ROUNDS, settings("standalone"))
+    now = finished_run(tmp_path / "b", ROUNDS, settings("fedgh", **later))
+    other = finished_run(tmp_path / "c", ROUNDS, settings("fedgh", **later | {"local__optimizer": "adam"}))
+    assert [[run.name for run in group.runs] for group in groups_of(tmp_path)] == [["a", "b"], ["c"]]
+    assert comparable(summarise(old), summarise(now))
+    assert not comparable(summarise(old), summarise(other))
+
+
+def test_how_a_server_trains_tells_runs_apart_where_it_does(tmp_path: Path) -> None:
+    for epochs in (1, 5):
+        table = settings("fedgh", server={"epochs": epochs, "lr": 0.1})
+        with_flops(finished_run(tmp_path / f"fedgh{epochs}", ROUNDS, table), 10, server=100)
+        finished_run(tmp_path / f"alone{epochs}", ROUNDS, settings("standalone", server={"epochs": epochs}))
+    (group,) = groups_of(tmp_path)
+    labels = [(run.name, group.labels[run.name]) for run in group.runs]
+    assert labels == [
+        ("alone1", "standalone"),
+        ("fedgh1", "fedgh, server.epochs = 1"),
+        ("fedgh5", "fedgh, server.epochs = 5"),
+    ]
+    assert group.repeated == (("alone5", "alone1"),)
+
+
+def test_options_tell_methods_of_one_name_apart(tmp_path: Path) -> None:
+    for name, t_stable in (("a", 2), ("b", 10)):
+        finished_run(tmp_path / name, ROUNDS, settings(method__t_stable=t_stable, method__mu0=0.5))
+    finished_run(tmp_path / "c", ROUNDS, settings("fedproto", method__lam=1.0))
+    finished_run(tmp_path / "d", ROUNDS, settings("fd", method__gamma=0.5))
+    finished_run(tmp_path / "e", ROUNDS, settings("fd"))
+    (group,) = groups_of(tmp_path)
+    assert list(group.labels.values()) == [
+        "fedssa, t_stable = 2",
+        "fedssa, t_stable = 10",
+        "fedproto",
+        "fd, gamma = 0.5",
+        "fd, gamma = None",
+    ]
+    assert [row.method for row in group.rows] == list(group.labels.values())
+
+
+def test_a_run_that_is_there_twice_counts_once_and_the_whole_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", ROUNDS[:1])
+    finished_run(tmp_path / "b", ROUNDS)
+    finished_run(tmp_path / "c", ROUNDS)
+    (group,) = groups_of(tmp_path)
+    assert [run.name for run in group.runs] == ["b"]
+    assert set(group.repeated) == {("a", "b"), ("c", "b")}
+    assert list(group.rows[0].accuracies) == pytest.approx([0.6])
+
+
+def test_unfinished_and_diverged_runs_are_told_and_not_averaged(tmp_path: Path) -> None:
+    finished_run(tmp_path / "a", ROUNDS, settings("standalone"))
+    make_run(tmp_path / "b", ROUNDS[:1])
+    make_run(tmp_path / "c", ROUNDS[:1], settings("fml")).write_outcome(Outcome("diverged", "", 1, 0))
+    (group,) = groups_of(tmp_path)
+    rows = {row.method: row for row in group.rows}
+    assert (rows["fedssa"].mean, rows["fedssa"].outcome) == (None, "not finished")
+    assert (rows["fml"].mean, rows["fml"].outcome, rows["fml"].difference) == (None, "diverged, round 1", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell"),
+    [
+        ({}, ("hetero", "cifar100", 100)),
+        ({"models__archs": ["cnn-1"]}, ("homo", "cifar100", 100)),
+        ({"models__archs": ["cnn-2"]}, None),
+        ({"rounds__fraction": 0.2}, None),
+        ({"partition__classes_per_client": 20}, None),
+        ({"data__name": "digits"}, None),
+    ],
+)
+def test_the_papers_settings_are_recognised(tmp_path: Path, changes: dict[str, Any], cell: object) -> None:
+    table = settings(
+        data__name="cifar100",
+        partition__clients=100,
+        partition__classes_per_client=10,
+        rounds__fraction=0.1,
+        models__archs=[f"cnn-{i}" for i in range(1, 6)],
+    )
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        table[section][name] = value
+    finished_run(tmp_path / "a", ROUNDS, table)
+    (group,) = groups_of(tmp_path)
+    assert group.paper_cell == cell
+    assert "100 clients" in title(group)
+
+
+def test_experiments_that_differ_in_one_setting_are_a_family(tmp_path: Path) -> None:
+    for i, fraction in enumerate((1.0, 0.1, 0.5)):
+        finished_run(tmp_path / f"c{i}", ROUNDS, settings(rounds__fraction=fraction))
+    for i, classes in enumerate((4, 6)):
+        finished_run(tmp_path / f"k{i}", ROUNDS, settings(partition__classes_per_client=classes))
+    finished_run(tmp_path / "other", ROUNDS, settings(rounds__fraction=0.7, local__epochs=3))
+    found = {family.axis.name: [value for value, _ in family.members] for family in families(groups_of(tmp_path))}
+    assert found == {"participation": [0.1, 0.5, 1.0], "noniid-classes": [2, 4, 6]}

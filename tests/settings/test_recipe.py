@@ -1,0 +1,150 @@
+"""Settings: what is accepted, and the one line that everything else gets."""
+
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedssa.errors import SettingsError
+from fedssa.methods import FedSSA, Standalone
+from fedssa.settings.recipe import load_settings, override, parse_settings, read_recipe
+from tests.tiny import tiny
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_valid(recipe: Path) -> None:
+    load_settings(recipe)
+
+
+def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
+    settings = parse_settings({"partition": {"clients": 4, "classes_per_client": 2}})
+    assert settings.table["local"] == {
+        "epochs": 1,
+        "batch_size": 64,
+        "lr": 0.01,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "clip": 0.0,
+        "augment": False,
+        "optimizer": "sgd",
+        "schedule": "constant",
+    }
+    assert settings.table["server"] == {k: v for k, v in settings.table["local"].items() if k != "augment"}
+    assert settings.table["method"]["name"] == "fedssa"
+    assert settings.method == FedSSA(mu0=0.5, t_stable=2)
+    assert parse_settings(settings.table) == settings
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"locl": {}}, "unknown setting locl (did you mean local?)"),
+        ({"local": {"epoch": 2}}, "unknown setting local.epoch (did you mean epochs?)"),
+        ({"local": {"batch_size": 0}}, "local.batch_size = 0: should be greater than or equal to 1"),
+        ({"local": {"batch_size": 3.5}}, "local.batch_size = 3.5: should be a valid integer"),
+        ({"local": {"batch_size": True}}, "local.batch_size = True: should be a valid integer"),
+        ({"local": {"lr": "fast"}}, "local.lr = 'fast': should be a valid number"),
+        ({"local": {"lr": float("nan")}}, "local.lr = nan: should be a finite number"),
+        ({"local": {"momentum": 1.0}}, "local.momentum = 1.0: should be less than 1"),
+        ({"rounds": {"fraction": 0.0}}, "rounds.fraction = 0.0: should be greater than 0"),
+        ({"rounds": {"fraction": 1.5}}, "rounds.fraction = 1.5: should be less than or equal to 1"),
+        ({"rounds": {"total": 0}}, "rounds.total = 0: should be greater than or equal to 1"),
+        ({"rounds": 5}, "rounds = 5: should be a table"),
+        ({"seed": -1}, "seed = -1: should be a whole number from 0"),
+        ({"method": {"mu0": 0.0}}, "method.mu0 = 0.0: should be greater than 0"),
+        ({"method": {"mu0": 1.5}}, "method.mu0 = 1.5: should be less than or equal to 1"),
+        ({"method": {"t_stable": 0}}, "method.t_stable = 0: should be greater than or equal to 1"),
+        ({"method": {"fusion": "mix"}}, "method.fusion = 'mix': should be 'sum', 'convex' or 'replace'"),
+        ({"method": {"upload_form": "masked", "class_weights": "count"}}, "method: upload_form = 'masked' hides"),
+        ({"method": {"name": "fedsa"}}, "method.name = 'fedsa': unknown (did you mean fedssa?)"),
+        ({"method": {"name": "m2-b", "fusion": "sum"}}, "method.fusion = 'sum': m2-b means fusion = 'replace'"),
+        ({"method": {"name": "standalone", "header_scale": 0}}, "method.header_scale = 0: should be greater than 0"),
+        ({"models": {"archs": []}}, "models.archs = []"),
+        ({"models": {"archs": ["cnn-9"]}}, "models.archs = 'cnn-9': unknown (did you mean cnn-"),
+        ({"models": {"archs": ["no_such.module:net"]}}, "models.archs = 'no_such.module:net': cannot be imported"),
+        ({"data": {"name": "digitss"}}, "data.name = 'digitss': unknown (did you mean digits?)"),
+        ({"data": {"name": 3}}, "data.name = 3: should be a name"),
+        ({"partition": {"name": "dirichlet"}}, "unknown setting partition.classes_per_client"),
+        ({"run": {"target": 2.0}}, "run.target = 2.0: should be less than or equal to 1"),
+        ({"local": {"batch_size": 10**30}}, "local.batch_size = 1000000"),
+        ({"method": {"t_stable": 10**400}}, "method.t_stable = 1000000"),
+        ({"method": {"name": ["a"]}}, "method.name = ['a']: should be a name"),
+        ({"method": {"name": "fedssa.core.rounds:Rounds"}}, "method.name = 'fedssa.core.rounds:Rounds': should name a"),
+        (
+            {"partition": {"name": "fedssa.core.client:ClientInfo"}},
+            "partition.name = 'fedssa.core.client:ClientInfo': sh",
+        ),
+        (
+            {"data": {"name": "tests.tiny:tiny", "day": date(2024, 1, 1)}},
+            "a setting has a value that cannot be written",
+        ),
+        ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto', 'c' or 'torch'"),
+    ],
+)
+def test_bad_settings_get_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(tiny(**change))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"partition\.classes_per_client is missing"):
+        parse_settings({"partition": {"clients": 3}})
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path", "value"),
+    [
+        ("local.epochs=2", ("local", "epochs"), 2),
+        ("local.lr = 0.5", ("local", "lr"), 0.5),
+        ("run.keep_models=false", ("run", "keep_models"), False),
+        ("method.name=standalone", ("method", "name"), "standalone"),
+        ('models.archs=["cnn-1"]', ("models", "archs"), ["cnn-1"]),
+        ("data.dir=/a=b", ("data", "dir"), "/a=b"),
+    ],
+)
+def test_set_takes_toml_values_or_plain_strings(assignment: str, path: tuple[str, str], value: object) -> None:
+    before = tiny()
+    after = override(before, assignment)
+    assert after[path[0]][path[1]] == value
+    assert before == tiny()  # unchanged
+
+
+@pytest.mark.parametrize("assignment", ["local.epochs", "=3", "local.=3", "seed.x=3"])
+def test_set_refuses_what_is_no_assignment(assignment: str) -> None:
+    with pytest.raises(SettingsError):
+        override(tiny(), assignment)
+
+
+def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such recipe"):
+        read_recipe(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("seed = \n")
+    with pytest.raises(SettingsError, match=r"bad\.toml: not valid TOML"):
+        read_recipe(tmp_path / "bad.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_recipe(tmp_path / "binary.toml")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_recipe(tmp_path)
+
+
+def test_presets_fix_what_they_mean_and_leave_the_rest() -> None:
+    settings = parse_settings(tiny(method={"name": "m1-b", "mu0": 0.25}))
+    assert settings.method == FedSSA(shared_rows="all", scope="all", fusion="sum", mu0=0.25)
+    assert settings.table["method"]["name"] == "m1-b"
+    assert parse_settings(tiny(method={"name": "standalone-scaled"})).method == Standalone(header_scale=3.0)
+
+
+@pytest.mark.parametrize("models", [{"archs": ["cnn-9"]}, {"shared": "cnn-9"}])
+def test_models_are_checked_by_a_python_that_skips_assertions_too(models: dict[str, Any]) -> None:
+    code = f"from fedssa.settings.recipe import parse_settings; parse_settings({tiny(models=models)!r})"
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "SettingsError: models." in done.stderr
+    assert "'cnn-9': unknown" in done.stderr

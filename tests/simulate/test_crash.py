@@ -1,0 +1,185 @@
+"""A run that is killed, at any moment, and resumed gives the bits of one that nobody killed."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fedssa
+from fedssa.errors import DataError, RunDirError
+from fedssa.runs.directory import RunDir
+from fedssa.simulate.engine.workers import MAX_DEATHS
+from tests.tiny import tiny, tree
+
+ROOT = Path(__file__).parents[2]
+ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+
+
+def test_killed_between_every_two_file_operations(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulate.crash_driver", str(tmp_path)],
+        env=ENV,
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    result = json.loads(done.stdout)
+    assert result["wrong"] == []
+    assert result["leftovers"] == []  # hidden folders of those that were killed before the run directory appeared
+    assert result["kill_points"] > 40  # two rounds and a start: states, records, commits, models
+
+
+@pytest.mark.timeout(600)  # each time whoever goes on waits for the last one's workers, which may be importing torch
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.system)])  # 20 take two minutes
+def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
+    """The whole program with its workers: half the times anywhere, start-up included, else in the midst of rounds."""
+    settings = tiny(rounds={"total": 150}, local={"epochs": 3})
+    whole = fedssa.run(settings, out=tmp_path / "whole")
+    out, rng = tmp_path / "killed", random.Random(0)  # noqa: S311
+    begin = [sys.executable, "-c", f"import fedssa; fedssa.run({settings!r}, out={str(out)!r}, workers=2)"]
+    go_on = [sys.executable, "-m", "fedssa", "run", "--resume", str(out), "--workers", "2"]
+    in_rounds = 0
+    for kill in range(kills):
+        process = subprocess.Popen(go_on if out.exists() else begin, env=ENV, cwd=ROOT, stdout=subprocess.DEVNULL)
+        before = _num_records(out)
+        while kill % 2 and process.poll() is None and _num_records(out) <= before:
+            time.sleep(0.01)
+        with pytest.raises(subprocess.TimeoutExpired):  # still running when its time has come
+            process.wait(timeout=rng.uniform(0.0, 0.5) if kill % 2 else rng.uniform(0.3, 2.5))
+        process.kill()
+        process.wait()
+        in_rounds += _num_records(out) > before
+    assert in_rounds >= kills // 2
+    result = fedssa.resume(out, workers=2)
+    assert result.records == whole.records
+    assert (out / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
+
+
+def _num_records(run_dir: Path) -> int:
+    file = run_dir / "rounds.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
+    settings = tiny(rounds={"total": 5}, local={"epochs": 30})
+    whole = fedssa.run(settings, out=tmp_path / "whole")
+    code = f"import fedssa; fedssa.run({settings!r}, out={str(tmp_path / 'killed')!r}, workers=2)"
+    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, cwd=ROOT)
+    kills = 0
+    while process.poll() is None:
+        time.sleep(0.4)
+        trained = tmp_path / "killed" / "rounds.jsonl"
+        if kills < MAX_DEATHS - 1 and trained.exists() and trained.stat().st_size > 0:
+            workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=False).stdout.split()  # noqa: S607
+            if workers:
+                os.kill(int(workers[kills % len(workers)]), signal.SIGKILL)
+                kills += 1
+    assert process.returncode == 0
+    assert kills == MAX_DEATHS - 1  # one more over the same client is refused
+    assert (tmp_path / "killed" / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
+
+
+def test_a_damaged_state_is_refused_with_its_client(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    slots = next((out / "store").glob("*.slots"))
+    content = bytearray(slots.read_bytes())
+    content[len(content) // 2] ^= 1
+    slots.write_bytes(content)
+    for file in (out / "store").glob("*.slots"):  # both groups: one of them is read in the next round
+        broken = bytearray(file.read_bytes())
+        broken[1000] ^= 1
+        file.write_bytes(broken)
+    with pytest.raises(RunDirError, match=r"of client \d is damaged"):
+        fedssa.resume(out)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, None])
+def test_a_damaged_index_is_refused(tmp_path: Path, damage: bytes | None) -> None:
+    index = _stopped(tmp_path) / "store" / "index.safetensors"
+    content = index.read_bytes()
+    flipped = bytearray(content)
+    flipped[-100] ^= 1  # within a row of the server's header
+    index.write_bytes(flipped if damage is None else damage)
+    with pytest.raises(RunDirError, match=r"index\.safetensors"):
+        fedssa.resume(index.parents[1])
+
+
+def test_resume_refuses_another_version_kernel_or_data(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    for file, key, value, message in [
+        ("environment.json", "torch", "1.0", "begun with torch 1.0"),
+        ("environment.json", "kernel", "other", "begun with kernel other"),
+        ("environment.json", "numpy", "1.0", "begun with numpy 1.0"),
+        ("settings.json", "class_names", [str(s) for s in range(1, 11)], "begun with other data or class names"),
+        ("settings.json", "format", 0, "written in format 0"),
+        ("settings.json", "data_digest", "abc", "begun with other data"),
+    ]:
+        changed = tmp_path / f"{key}"
+        shutil.copytree(out, changed)
+        content = json.loads((changed / file).read_text())
+        (changed / file).write_text(json.dumps(content | {key: value}))
+        with pytest.raises((RunDirError, DataError), match=message):
+            fedssa.resume(changed)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 10_000_000])
+def test_records_that_are_shorter_than_committed_are_refused(tmp_path: Path, cut: int) -> None:
+    out = _stopped(tmp_path)
+    content = (out / "rounds.jsonl").read_bytes()
+    (out / "rounds.jsonl").write_bytes(content[:-cut])
+    before = tree(out / "store")
+    with pytest.raises(RunDirError, match="shorter than when its last round was committed"):
+        fedssa.resume(out)
+    assert tree(out / "store") == before  # nothing is lost: put the records back, and it goes on
+    (out / "rounds.jsonl").write_bytes(content)
+    assert fedssa.resume(out).records == fedssa.run(tiny(), out=tmp_path / "whole").records
+
+
+@pytest.mark.parametrize(
+    "name", ["rounds.jsonl", "store/index.safetensors", "store/group-0.slots", "store/group-0.json"]
+)
+def test_a_missing_file_is_told(tmp_path: Path, name: str) -> None:
+    out = _stopped(tmp_path)
+    (out / name).unlink()
+    with pytest.raises(RunDirError, match=Path(name).name):
+        fedssa.resume(out)
+
+
+def test_timings_are_not_worth_dying_for(tmp_path: Path) -> None:
+    out = _stopped(tmp_path)
+    (out / "timings.jsonl").write_text("rubbish\n")
+    assert fedssa.resume(out).records[-1].t == 2
+
+
+def test_a_store_left_by_a_kill_at_the_very_end_is_removed(tmp_path: Path) -> None:
+    result = fedssa.run(tiny(), out=tmp_path / "run")
+    (result.path / "store").mkdir()
+    fedssa.resume(result.path)
+    assert not (result.path / "store").exists()
+
+
+def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
+    whole = fedssa.run(tiny(), out=tmp_path / "run")
+    assert fedssa.resume(tmp_path / "run") == whole
+    assert not RunDir.open(tmp_path / "run").store.exists()
+
+
+def _stopped(tmp_path: Path) -> Path:
+    """A run that was left after two of three rounds."""
+    from fedssa.settings.recipe import parse_settings
+    from fedssa.simulate.run import start
+
+    begun = start(parse_settings(tiny()), tmp_path / "stopped")
+    for record in begun.rounds():
+        if record.t == 1:
+            break
+    begun.close()
+    return tmp_path / "stopped"

@@ -1,0 +1,151 @@
+"""The paper's experiments: which runs they are, and where those lie."""
+
+import json
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedssa.errors import SettingsError
+from fedssa.methods import METHODS, PRESETS
+from fedssa.settings.recipe import parse_settings, read_recipe
+from fedssa.studies.paper import CONTROL, EXPERIMENTS, SCALES, VARIANTS, every_run, experiment_command, runs_of
+from fedssa.studies.plan import plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("data", ["cifar100", "cifar10"])
+def test_the_largest_cells_are_our_recipes_to_the_last_setting(data: str) -> None:
+    """So that a comparison of the recipe and the experiment are the same runs."""
+    ours = runs_of("table-hetero", "reduced", range(3), data=[data], clients=[100])
+    methods = [run.label for run in ours]
+    compared = plan(read_recipe(ROOT / "recipes" / f"{data}.toml"), methods, 3, Path("out"), keep_models=False)
+    assert [run.path.rpartition("/")[2] for run in ours] == [run.path.name for run in compared]
+    assert [parse_settings(run.table()).table for run in ours] == [run.settings.table for run in compared]
+    assert ours[0].path == f"reduced/{data}/hetero-n100-c0.1/standalone-s0"
+
+
+def test_one_architecture_allows_fedavg_and_is_the_shared_one() -> None:
+    runs = runs_of("table-homo", "full", [0], data=["cifar10"], clients=[50])
+    hetero = runs_of("table-hetero", "full", [0], data=["cifar10"], clients=[50])
+    assert [run.label for run in runs] == [*(run.label for run in hetero), "fedavg"]
+    settings = parse_settings(next(run for run in runs if run.label == "fml").table())
+    assert settings.models.archs == ("cnn-1",)
+    assert settings.shared[0] == "cnn-1"
+    assert "fedavg" in {run.label for run in runs}
+
+
+@pytest.mark.parametrize(
+    ("scale", "clients", "epochs", "rounds", "fraction"),
+    [
+        ("full", 10, 10, 100, 1.0),
+        ("full", 50, 10, 500, 0.2),
+        ("full", 100, 10, 500, 0.1),
+        ("reduced", 10, 2, 15, 1.0),
+        ("reduced", 50, 2, 50, 0.2),
+        ("reduced", 100, 2, 100, 0.1),
+    ],
+)
+def test_the_scales(scale: str, clients: int, epochs: int, rounds: int, fraction: float) -> None:
+    for run in runs_of("table-hetero", scale, [0], clients=[clients]):
+        settings = parse_settings(run.table())
+        assert settings.partition.clients == clients
+        assert (settings.local.epochs, settings.local.batch_size, settings.local.lr) == (epochs, 64, 0.01)
+        assert (settings.rounds.total, settings.rounds.fraction) == (rounds, fraction)
+        classes = settings.table["partition"]["classes_per_client"]
+        assert classes == {"cifar10": 2, "cifar100": 10}[run.cell.data]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_equal_settings_are_one_directory_and_other_settings_another(scale: str) -> None:
+    runs = {run for _, run in every_run(seed=3) if run.cell.scale == scale}
+    tables = {run.path: json.dumps(parse_settings(run.table()).table) for run in runs}
+    assert len(tables) == len(runs)
+    assert len(set(tables.values())) == len(runs)
+
+
+def test_experiments_share_their_runs() -> None:
+    paths = {name: {run.path for run in runs_of(name, "reduced", [0])} for name in EXPERIMENTS}
+    assert paths["curves"] == paths["individual"] == paths["tradeoff"] == paths["table-hetero"]
+    assert len(paths["table-hetero"]) == 6 * 10
+    assert len(paths["table-homo"]) == 6 * 11
+    shared = {name: len(paths[name] & paths["table-hetero"]) for name in EXPERIMENTS}
+    new = {name: len(paths[name] - paths["table-hetero"]) for name in EXPERIMENTS}
+    assert (shared["participation"], new["participation"]) == (4, 20)  # C = 0.1 is there already
+    assert (shared["noniid-classes"], new["noniid-classes"]) == (4, 2 * (4 + 5))
+    assert (shared["noniid-dirichlet"], new["noniid-dirichlet"]) == (0, 20)
+    assert (shared["ablation-m1"], new["ablation-m1"]) == (6, 12)
+    assert (shared["ablation-m2"], new["ablation-m2"]) == (6, 12)
+    assert (shared["shaking"], new["shaking"]) == (2, 4)
+    assert len(paths["shaking"] - paths["table-hetero"] - paths["ablation-m2"]) == 2  # t_stable = 10
+    assert paths["tsne"] == {f"reduced/cifar10/hetero-n100-c0.1-tsne/{name}-s0" for name in ("fedssa", "fedproto")}
+
+
+def test_tsne_keeps_representations_and_shaking_has_both_t_stable() -> None:
+    assert {parse_settings(run.table()).run.representations for run in runs_of("tsne", "full", [0])} == {2000}
+    methods = [parse_settings(run.table()).table["method"] for run in runs_of("shaking", "full", [0])]
+    assert {(m["name"], m["t_stable"], m["fusion"]) for m in methods} == {
+        ("fedssa", 2, "sum"),
+        ("fedssa", 10, "sum"),
+        ("m2-b", 2, "replace"),
+    }
+
+
+def test_a_smoke_is_one_small_cell_where_a_table_has_six() -> None:
+    smokes = {run.path: run for name, run in every_run(seed=0) if run.cell.scale == "smoke"}
+    assert {run.cell.data for run in smokes.values()} == {"digits"}
+    assert {(run.cell.clients, run.table()["rounds"]["total"]) for run in smokes.values()} == {(4, 2)}
+    cells = Counter(run.cell.name for run in runs_of("table-hetero", "smoke", [0]))
+    assert len(cells) == 1
+
+
+def test_seed_by_seed() -> None:
+    runs = runs_of("table-hetero", "reduced", [4, 5], clients=[100])
+    assert [run.seed for run in runs] == [4] * 20 + [5] * 20
+    assert [run.cell.data for run in runs[:20]] == ["cifar100"] * 10 + ["cifar10"] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "chosen", "message"),
+    [
+        ("table", "full", {}, "table: there is no such experiment; there are: table-hetero"),
+        ("curves", "tiny", {}, "--scale tiny: is not in scale; the scales: full, reduced, smoke"),
+        ("tsne", "full", {"data": ["cifar100"]}, "--data cifar100: is not in tsne at scale full; it has: cifar10"),
+        ("table-homo", "full", {"clients": [20]}, "it has: 100, 50, 10"),
+        ("shaking", "full", {"methods": ["fd"]}, "it has: m2-b, fedssa, fedssa-t10"),
+        ("table-hetero", "full", {"methods": ["fedavg"]}, "--methods fedavg: is not in table-hetero"),
+        ("participation", "full", {"cells": ["hetero"]}, "it has: hetero-n100-c0.1, hetero-n100-c0.3"),
+    ],
+)
+def test_what_is_not_there_is_named(name: str, scale: str, chosen: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        runs_of(name, scale, [0], **chosen)  # type: ignore[arg-type]
+    assert message in str(refused.value)
+
+
+def test_all_names_of_the_paper_are_methods_or_presets() -> None:
+    assert {run.label for _, run in every_run(seed=0)} - VARIANTS.keys() <= METHODS.keys() | PRESETS.keys()
+    assert CONTROL in PRESETS
+
+
+def test_a_cell_of_the_paper_is_one_short_command() -> None:
+    (run,) = runs_of("table-hetero", "reduced", [2], data=["cifar100"], clients=[100], methods=["fedssa"])
+    expected = "fedssa experiment table-hetero --scale reduced --data cifar100 --clients 100 --methods fedssa --seed 2"
+    assert experiment_command("table-hetero", run) == expected
+
+
+def test_the_command_of_every_cell_gives_that_cell_alone() -> None:
+    for name, run in every_run(seed=3):
+        words = shlex.split(experiment_command(name, run))
+        assert words[:3] == ["fedssa", "experiment", name]
+        options = dict(zip(words[3::2], words[4::2], strict=True))
+        chosen: dict[str, Any] = {key: [options[f"--{key}"]] for key in ("data", "cells") if f"--{key}" in options}
+        if "--clients" in options:
+            chosen["clients"] = [int(options["--clients"])]
+        found = runs_of(
+            name, options["--scale"], [int(options["--seed"])], methods=options["--methods"].split(","), **chosen
+        )
+        assert found == [run]
