@@ -361,7 +361,7 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "m2-b": ROWS,
     "fedssa-plus": ROWS | {"prototypes": (torch.float32, [2, 2])} | COUNTS,
     "fedproto": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])} | COUNTS,
-    "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])} | COUNTS,
+    "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])},
     "fml": WEIGHTS,
     "fedkd": {f"whole.{name}": what for name, what in SHARED.items() if name != "extractor.weight"}
     | {  # 2 × 4 at rank 1: 1 · (2 + 4 + 1) < 8; the header's 3 × 2 at rank 1: 1 · (3 + 2 + 1) = 6, so it goes whole

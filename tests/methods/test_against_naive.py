@@ -235,8 +235,8 @@ def fd(**settings: Any) -> NaiveRound:
         uploads = naive.fd_round(clients, server, batches, sgd, **settings)
         state: Trace = {}
         for k, report in server.items():
-            state |= {f"upload of {k}: {name}": tensor for name, tensor in _report_trace("outputs", report).items()}
-        return {k: _report_trace("outputs", report) for k, report in uploads.items()}, state
+            state |= {f"upload of {k}: {name}": tensor for name, tensor in _means_trace("outputs", report).items()}
+        return {k: _means_trace("outputs", report) for k, report in uploads.items()}, state
 
     return run_round
 
@@ -263,9 +263,12 @@ def _rows_trace(rows: Mapping[int, Row]) -> Trace:
     return {f"rows {s}": torch.cat([weight, bias[None]]) for s, (weight, bias) in rows.items()}
 
 
+def _means_trace(name: str, report: Report) -> Trace:
+    return {f"{name} {s}": mean for s, (mean, _) in report.items()}
+
+
 def _report_trace(name: str, report: Report) -> Trace:
-    means = {f"{name} {s}": mean for s, (mean, _) in report.items()}
-    return means | {f"counts {s}": _number(n) for s, (_, n) in report.items()}
+    return _means_trace(name, report) | {f"counts {s}": _number(n) for s, (_, n) in report.items()}
 
 
 def _number(n: int) -> Tensor:

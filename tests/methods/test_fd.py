@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedssa
-from fedssa.core.client import AnyMethod, Client
+from fedssa.core.client import AnyMethod, Client, ClientInfo
 from fedssa.core.message import num_params
 from fedssa.core.method import Upload
 from fedssa.core.optim import SGD
@@ -45,9 +45,8 @@ def client_with(x: list[list[float]], y: list[int], *, gamma: float = 0.1, local
     return make_client(task=TASK, net=bare_net([[1, 0], [0, 1]]), method=FD(gamma=gamma), data=data, local=local)
 
 
-def report(outputs: dict[int, list[float]], count: int = 1) -> Up:
-    classes, rows = torch.tensor(list(outputs)), torch.tensor(list(outputs.values()))
-    return Up(classes, rows, torch.full((len(outputs),), count))
+def report(outputs: dict[int, list[float]]) -> Up:
+    return Up(torch.tensor(list(outputs)), torch.tensor(list(outputs.values())))
 
 
 def server_with(reports: dict[int, dict[int, list[float]]]) -> Reports:
@@ -65,7 +64,6 @@ def test_up_go_mean_softmax_outputs_by_label_over_all_steps() -> None:
     # label 0: softmax (3/4, 1/4) and (1/2, 1/2), mean (5/8, 3/8); label 1: softmax (1/5, 4/5); two epochs count twice
     sent = upload_of(client_with([[LN3, 0.0], [0.0, 0.0], [0.0, LN4]], [0, 0, 1]), Up)
     assert sent.classes.tolist() == [0, 1]
-    assert sent.counts.tolist() == [4, 2]
     torch.testing.assert_close(sent.outputs, torch.tensor([[0.625, 0.375], [0.2, 0.8]]))
 
 
@@ -74,14 +72,15 @@ def test_the_mean_is_over_the_steps_as_the_model_moves() -> None:
     local = LocalTraining(batch_size=1, epochs=2, lr=1.0, optimiser=SGD(momentum=0.0))
     sent = upload_of(client_with([[0.0, 0.0]], [0], local=local), Up)
     # only the bias moves. Step 1: p = (0.5, 0.5), bias ← -(p - y) = (0.5, -0.5). Step 2: p = 1 / (1 + e⁻¹) = 0.7310586
-    assert sent.counts.tolist() == [2]
     torch.testing.assert_close(sent.outputs, torch.tensor([[0.6155293, 0.3844707]]))
 
 
 def test_a_new_round_starts_a_new_mean() -> None:
-    client = client_with([[LN3, 0.0]], [0])
-    assert upload_of(client, Up, t=0).counts.tolist() == [2]
-    assert upload_of(client, Up, t=1).counts.tolist() == [2]
+    local = LocalTraining(batch_size=1, epochs=2, lr=1.0, optimiser=SGD(momentum=0.0))
+    client = client_with([[0.0, 0.0]], [0], local=local)
+    assert float(upload_of(client, Up, t=0).outputs[0, 0]) == pytest.approx(0.6155293)
+    # the bias goes on from ±(0.5 + 0.2689414): 1 / (1 + e^-1.5378829) = 0.8231, and then further, never back to 0.5
+    assert float(upload_of(client, Up, t=1).outputs[0, 0]) > 0.82
 
 
 def test_classes_without_samples_are_not_reported_as_zeros() -> None:
@@ -111,8 +110,8 @@ def test_three_owners_and_a_client_that_has_not_reported() -> None:
     assert teachers(server, 7, 0, 1) == {0: pytest.approx([0.5, 0.5])}  # all three; nobody owns 1
 
 
-def test_counts_do_not_weigh() -> None:
-    uploads = [Upload(info(k, 0), report({0: [float(k), 0.0]}, count=k)) for k in (1, 3)]
+def test_every_owner_weighs_the_same_however_many_samples_it_has() -> None:
+    uploads = [Upload(ClientInfo(k, (0,), num_train=10**k), report({0: [float(k), 0.0]})) for k in (1, 3)]
     server = FD().aggregate(Reports(), uploads, server_at(0, TASK))
     assert teachers(server, 0, 0) == {0: [2.0, 0.0]}  # (1 + 3) / 2
 

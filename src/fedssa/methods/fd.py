@@ -5,7 +5,7 @@ Augmentation under Non-IID Private Data", 2018.
 
     server → k:  teacher_k[l] = mean of F_j[l] over the owners j ≠ k that have reported l; nothing without any; l ∈ S_k
     client k:    L = CE(z, y) − γ·Σ_c teacher_k[y]_c·log softmax(z)_c     (no second term for a label without teacher)
-    k → server:  F_k[l] = mean of softmax(z) over its samples of label l and all steps of the round, and their number
+    k → server:  F_k[l] = mean of softmax(z) over its samples of label l and all steps of the round
     server:      keeps each owner's last report
 """
 
@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
-from fedssa.core.fields import i64, ids, probabilities
+from fedssa.core.fields import ids, probabilities
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch
@@ -31,7 +31,6 @@ from fedssa.core.training import Batch
 class Up:
     classes: Annotated[Tensor, ids("S_k")]
     outputs: Annotated[Tensor, probabilities("S_k", "S")]
-    counts: Annotated[Tensor, i64("S_k")]
 
 
 @message
@@ -100,7 +99,7 @@ class FD(Method[Reports, Down, Up]):
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:
         outputs, number = client.stats["outputs"][client.seen], client.stats["counts"][client.seen]
-        return Up(client.seen, outputs / number[:, None], number)
+        return Up(client.seen, outputs / number[:, None])
 
     @override
     def aggregate(self, server: Reports, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Reports:
