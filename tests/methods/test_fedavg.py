@@ -1,5 +1,8 @@
 """FedAvg with numbers worked out by hand; its two accuracies; a federation of several architectures is refused."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -20,6 +23,7 @@ from fedssa.methods.parts.model import Received, Weights
 from fedssa.models import MODELS, build
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.task import task_of
+from fedssa.simulate.clients import SimulatedClients
 from tests.conftest import at, bare_net, copies, info, make_client, same_bits, server_at
 from tests.tiny import tiny
 
@@ -31,7 +35,8 @@ def client_with(bias: list[float], *, train: list[int], test: list[int], lr: flo
     """All inputs are 0: it predicts the class with the larger bias."""
     parts = [Samples(torch.zeros(len(labels), 2), torch.tensor(labels)) for labels in (train, test, test)]
     local = LocalTraining(batch_size=4, lr=lr, optimiser=SGD(momentum=0.0))
-    return make_client(net=bare_net(ZEROS, bias), data=LocalData(*parts), task=TASK, method=FedAvg(), local=local)
+    task = replace(TASK, build_shared=lambda: bare_net(ZEROS, bias))
+    return make_client(net=bare_net(ZEROS, bias), data=LocalData(*parts), task=task, method=FedAvg(), local=local)
 
 
 def model(bias: list[float]) -> Weights:
@@ -110,7 +115,8 @@ def test_received_uses_the_running_statistics_that_came() -> None:
     samples = Samples(x, y)
     method = FedAvg()
     data = LocalData(samples, samples, samples)
-    client = make_client(net=net, data=data, task=TASK, method=method, local=LocalTraining(batch_size=2, lr=1e-9))
+    task, local = replace(TASK, build_shared=lambda: copy.deepcopy(net)), LocalTraining(batch_size=2, lr=1e-9)
+    client = make_client(net=net, data=data, task=task, method=method, local=local)
     down = copies(module_state(net))
     down["extractor.running_mean"] = torch.tensor([4.5, 0.0])  # 4 is below it (class 1), 5 above (class 0)
     answer = client.run_round(Weights(down), t=0)
@@ -131,3 +137,11 @@ def test_several_architectures_are_refused_with_one_line() -> None:
 @pytest.mark.parametrize("archs", [["mlp-3"], ["mlp-3", "mlp-3"]])
 def test_one_architecture_is_accepted(archs: list[str]) -> None:
     assert parse_settings(tiny(method={"name": "fedavg"}, models={"archs": archs})).method == FedAvg()
+
+
+def test_a_client_that_was_never_sampled_has_the_common_start_too() -> None:
+    settings = parse_settings(tiny(models={"archs": ["mlp-2"]}, method={"name": "fedavg"}))
+    clients = SimulatedClients.prepared(settings)
+    start = module_state(clients.task.shared_start(settings.seed))
+    for k in range(4):
+        assert same_bits(module_state(clients.client(k).net), start)

@@ -43,6 +43,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
 
     @override
     def client_init(self, client: Client, ctx: Context) -> None:
+        copy_in(module_state(ctx.task.shared_start(ctx.seed)), module_state(client.net))
         client.keep(received_from(client.net))
 
     @override
