@@ -12,6 +12,7 @@ from fedssa.core.context import Context
 from fedssa.core.message import num_params, owned, tensors_in
 from fedssa.core.method import Upload
 from fedssa.core.samples import LocalData, Samples
+from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import module_state
@@ -244,3 +245,10 @@ def test_an_upload_is_the_update_since_the_mentee_received() -> None:
     update = rebuild(upload_of(client, Update), received)
     for name, trained in module_state(client[Student].mentee).items():
         torch.testing.assert_close(received[name] + update[name], trained, rtol=1e-4, atol=1e-5)
+
+
+def test_the_projection_does_not_repeat_the_stream_of_the_clients_start() -> None:
+    client = make_client(method=FedKD())
+    with seeded(client.seed, "start", client=client.id):
+        repeated = nn.Linear(client.task.width, client.task.width, bias=False)
+    assert not torch.equal(client[Student].projection.weight, repeated.weight)
