@@ -17,7 +17,8 @@ from typing import Literal
 from tests.mutants.mutant import Mutant
 
 Outcome = Literal["killed", "timeout", "survived"]
-NOT_COPIED = (".*", "build", "dist", "runs", "*.egg-info")
+NOT_COPIED = (".*", "*.egg-info")
+NOT_COPIED_FROM_THE_ROOT = ("build", "dist", "runs")  # a package may have a folder of such a name
 MEMORY = 12 * 2**30  # address space of a run: a loop that grows for ever must not take the machine with it
 OPTIONS = ("-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not system")
 
@@ -46,7 +47,13 @@ class Copy:
 
     def __init__(self, origin: Path, place: Path) -> None:
         self.root, self._place = place / "tree", place
-        shutil.copytree(origin, self.root, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        everywhere = shutil.ignore_patterns(*NOT_COPIED)
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            at_the_root = NOT_COPIED_FROM_THE_ROOT if Path(folder) == origin else ()
+            return everywhere(folder, names) | (set(names) & set(at_the_root))
+
+        shutil.copytree(origin, self.root, ignore=left_out)
 
     def timed(self, tests: Sequence[str]) -> tuple[Ran, dict[str, float]]:
         """All of the tests without a mutant, and the seconds of each file."""
