@@ -27,7 +27,7 @@ class RunLock:
     def __init__(self, run_dir: Path) -> None:
         self.descriptor = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + ORPHANS_MAY_TAKE
-        while not self._try():
+        while not try_lock(self.descriptor):
             owner = int(os.pread(self.descriptor, 20, 0) or b"0")
             if _is_alive(owner) or time.monotonic() > deadline:
                 os.close(self.descriptor)
@@ -39,11 +39,8 @@ class RunLock:
     def close(self) -> None:
         os.close(self.descriptor)
 
-    def _try(self) -> bool:
-        return _try_lock(self.descriptor)
 
-
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -81,7 +78,7 @@ def _remove_unless_held(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     try:
-        if _try_lock(descriptor):
+        if try_lock(descriptor):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(descriptor)

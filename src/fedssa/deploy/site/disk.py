@@ -7,7 +7,6 @@ A file is replaced as a whole (temporary file, fsync, rename, fsync of the folde
 the state before a round or the state after it, with its answer. It is tagged with our run's id and the round.
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from fedssa.core.tensors import Tensors
 from fedssa.deploy.agreement import Federation
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.runs.files import write_durably
+from fedssa.runs.lock import try_lock
 
 
 @message
@@ -65,7 +65,7 @@ class StateDir:
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             deadline = time.monotonic() + patience
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise StateBusy(f"{self.folder}: another process works on this state")
                 time.sleep(0.1)
@@ -87,14 +87,6 @@ class StateDir:
 
     def _file(self, run: str) -> Path:
         return self.folder / f"{run}.safetensors"
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def read_saved(path: Path) -> Saved:
