@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo golden mutants test test-torch test-system system-packages check format bench clean
+.PHONY: help demo docs golden mutants test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make golden       write the golden records of this machine again (a change of results)"
+	@echo "make docs         write the tables of the docs again that the program can print (a new method or option)"
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
@@ -69,6 +70,9 @@ test-system: $(VENV)/.system system-packages
 
 golden: $(VENV)/.dev
 	@$(BIN)/python -m tests.golden --write
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m tests.derived
 
 mutants: $(VENV)/.dev
 	@$(BIN)/python -m tests.mutants

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -22,49 +23,72 @@ def methods(
     from fedssa.methods import METHODS, PRESETS
 
     if markdown:
-        typer.echo("\n".join(table()))
+        typer.echo("\n".join((*_table(), "", *_presets())))
         return
     fixed = {n: ", ".join(f"{k} = {v}" for k, v in preset.settings.items()) for n, (_, preset) in PRESETS.items()}
     presets = {name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()}
     print_list({name: first_line(cls) for name, cls in METHODS.items()} | presets)
 
 
-def table() -> Iterator[str]:
+def _table() -> Iterator[str]:
     """Everything in it is declared in the method's own file."""
     from fedssa.methods import METHODS
 
     yield "| method | what it does | goes up | comes down | needs | options |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, cls in METHODS.items():
-        kinds = cls.messages()
         module = cls.__module__.rpartition(".")[2]
+        options = {option.name: option.default for option in fields(cls)}  # type: ignore[arg-type]
         cells = (
             f"[`{name}`](../src/fedssa/methods/{module}.py)",
             first_line(cls),
-            _payload(kinds.up),
-            _payload(kinds.down),
+            _payload(cls, cls.messages().up),
+            _payload(cls, cls.messages().down),
             ", ".join(_needs(cls)) or "–",
-            ", ".join(f"`{option.name} = {_toml(option.default)}`" for option in fields(cls)) or "–",  # type: ignore[arg-type]
+            _settings(options) or "–",
         )
         yield f"| {' | '.join(cells)} |"
 
 
-def _payload(kind: Any) -> str:
+def _presets() -> Iterator[str]:
+    from fedssa.methods import METHODS
+
+    yield "| preset | is | with |"
+    yield "| --- | --- | --- |"
+    for name, cls in METHODS.items():
+        for preset, fixed in cls.presets.items():
+            yield f"| `{preset}` | `{name}` | {_settings(fixed.settings)} |"
+
+
+def _settings(values: Any) -> str:
+    from fedssa.settings.toml import inline
+
+    return ", ".join(f"`{name} = {inline(value)}`" for name, value in values.items())
+
+
+def _payload(cls: "type[AnyMethod]", kind: Any) -> str:
     """The fields of a message with their shapes, in the paper's letters."""
     from fedssa.core.message import hints
 
-    return "<br>".join(f"`{name}`{_shape(hint)}" for name, hint in hints(kind).items()) or "nothing"
+    return "<br>".join(f"`{name}`{_shape(cls, hint)}{_absent(hint)}" for name, hint in hints(kind).items()) or "nothing"
 
 
-def _shape(hint: Any) -> str:
+def _shape(cls: "type[AnyMethod]", hint: Any) -> str:
     from fedssa.core.fields import Like, Shaped
+    from fedssa.core.message import rules
 
-    for rule in getattr(hint, "__metadata__", ()):
+    for rule in rules(hint):
         if isinstance(rule, Shaped):
             return f" [{', '.join(rule.dims)}]"
         if isinstance(rule, Like):
-            return f" of the {rule.model} model"
+            return " of the whole model" if cls.needs_same_models else f" of the {rule.model} model"
     return ""
+
+
+def _absent(hint: Any) -> str:
+    """Of `Tensor | None`, with a rule beside it or without, that it may be absent."""
+    may_be = NoneType in (*get_args(hint), *(kind for part in get_args(hint) for kind in get_args(part)))
+    return ", or none" if may_be else ""
 
 
 def _needs(cls: "type[AnyMethod]") -> Iterator[str]:
@@ -77,14 +101,8 @@ def _needs(cls: "type[AnyMethod]") -> Iterator[str]:
     if cls.needs_public != "no":
         yield f"`[public]`, {cls.needs_public}"
     if cls.groups == "layout":
-        yield "clients of one layout"
+        yield "groups of equal extractors"
     if cls.groups == "architecture":
-        yield "architectures that the server knows"
+        yield "groups of equal architectures"
     if cls.fixed_rounds is not None:
         yield f"{cls.fixed_rounds} rounds"
-
-
-def _toml(value: object) -> str:
-    from fedssa.settings.toml import inline
-
-    return inline(value)
