@@ -25,7 +25,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from tests.tiny import tiny
 
-HERE, BROUGHT = "tests.simulate.test_run_trouble", "tests.simulate.test_run"
+HERE, OWN = "tests.simulate.test_run_trouble", "tests.simulate.test_run"
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +88,16 @@ def test_a_shared_model_larger_than_a_clients_own_is_warned_of(tmp_path: Path) -
         ({"partition": {"classes_per_client": 11}}, ValueError, "classes_per_client = 11"),
         ({"partition": {"clients": 2000}}, DataError, "partition.clients = 2000 but the data set has 1797"),
         ({"partition": {"clients": 1500}}, DataError, "client .* has . samples"),
-        ({"models": {"archs": ["mlp-1", f"{BROUGHT}:own_data"]}}, ModelError, "own_data: cannot be built for Task"),
+        ({"models": {"archs": ["mlp-1", f"{OWN}:own_data"]}}, ModelError, "own_data: cannot be built for Task"),
         ({"models": {"archs": ["builtins:str"]}}, ModelError, "builtins:str: returned a str; it should"),
         ({"models": {"archs": [f"{HERE}:nothing"]}}, ValueError, "cannot be imported"),
         (
-            {"models": {"archs": [f"{BROUGHT}:split_model_that_does_not_fit"]}},
+            {"models": {"archs": [f"{OWN}:split_model_that_does_not_fit"]}},
             ModelError,
             "does not run on an input of",
         ),
         (
-            {"models": {"archs": [f"{BROUGHT}:batch_norm_model"]}, "local": {"batch_size": 1}},
+            {"models": {"archs": [f"{OWN}:batch_norm_model"]}, "local": {"batch_size": 1}},
             ModelError,
             "batch_norm_model: cannot train on a batch of one, which the last of client 0",
         ),
@@ -158,7 +158,7 @@ def test_no_workers_is_refused(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_must_be_there_from_the_start(tmp_path: Path, workers: int) -> None:
-    settings = tiny(method={"name": f"{BROUGHT}:LateMemory"}, rounds={"fraction": 1.0})
+    settings = tiny(method={"name": f"{OWN}:LateMemory"}, rounds={"fraction": 1.0})
     with pytest.raises(ModelError, match="keep all that it keeps from client_init on"):
         fedssa.run(settings, out=tmp_path / "run", workers=workers)
 
