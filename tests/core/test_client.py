@@ -350,7 +350,7 @@ SHARED = {
     "header.weight": (torch.float32, [3, 2]),
     "header.bias": (torch.float32, [3]),
 }
-WEIGHTS = {f"weights.{name}": what for name, what in SHARED.items()}
+WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},

@@ -8,7 +8,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedssa.core.message import num_bytes, num_params
-from fedssa.core.tensors import Tensors, all_finite, digest, own, pack, unpack
+from fedssa.core.tensors import Tensors, all_finite, blob_of, digest, own, pack, tensors_of, unpack
 from fedssa.errors import AnswerError
 from tests.conftest import same_bits, share_memory
 
@@ -128,6 +128,17 @@ def test_unpack_gives_back_what_was_packed(tensors: Tensors) -> None:
     assert digest(got) == digest(tensors)
 
 
+@pytest.mark.parametrize("tensors", [{}, *TYPED.values()], ids=["none", *TYPED.keys()])
+def test_a_blob_of_tensors_gives_them_back(tensors: Tensors) -> None:
+    got = tensors_of(blob_of(tensors))
+    assert digest(got) == digest(tensors)
+    assert not share_memory(got, tensors)
+
+
+def test_no_tensors_are_no_bytes() -> None:
+    assert blob_of({}) == b""
+
+
 @given(st.lists(st.floats(width=32), max_size=20))
 @settings(deadline=None)
 def test_every_float_survives_the_wire(values: list[float]) -> None:
@@ -153,6 +164,13 @@ GARBAGE = {
 def test_garbage_is_refused_in_one_line(blob: bytes) -> None:
     with pytest.raises(AnswerError, match="not a message of ours") as error:
         unpack(blob)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("length", range(1, len(blob_of(MESSAGE)), 97))
+def test_a_blob_that_is_cut_is_refused_in_one_line(length: int) -> None:
+    with pytest.raises(AnswerError, match="not a message of ours") as error:
+        tensors_of(blob_of(MESSAGE)[:length])
     assert "\n" not in str(error.value)
 
 

@@ -14,7 +14,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedssa.core.samples import Samples
-from fedssa.core.tensors import Tensors, unpack
+from fedssa.core.tensors import Tensors, tensors_of
 from fedssa.deploy.agreement import FILE_NAME, Federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.server.run import run_federation
@@ -98,15 +98,20 @@ def record_in(message: Message) -> dict[str, Any]:
 
 
 def said_in(message: Message) -> dict[str, Any]:
-    """What a message says besides its tensors."""
+    """The envelope: what a message says besides its payload."""
     said = json.loads(record_in(message)["message"])
-    assert set(said) == {"format", "fields"}
+    assert set(said) - {"payload"} == {"format", "fields"}
     fields: dict[str, Any] = said["fields"]
     return fields
 
 
+def payload_said_in(message: Message) -> Any:
+    """What a message says of its payload besides the tensors; None if it has no payload."""
+    return json.loads(record_in(message)["message"]).get("payload")
+
+
 def tensors_in(message: Message) -> Tensors:
-    return unpack(record_in(message)["tensors"])[1]
+    return tensors_of(record_in(message)["tensors"])
 
 
 def node(client: int) -> int:

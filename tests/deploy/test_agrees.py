@@ -37,7 +37,7 @@ def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -
     assert list(sites.run(grid)) == without_flops(simulated.records)
     assert sites.faults() == []
     for message in (message for pair in grid.seen for message in pair):  # what a message has besides its tensors
-        assert 0 < over_the_wire(message)[1] - num_bytes(tensors_in(message)) <= 3000
+        assert 0 < over_the_wire(message)[1] - num_bytes(tensors_in(message)) <= 2000
 
 
 def test_the_bytes_of_all_messages_are_counted_and_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

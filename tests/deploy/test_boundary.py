@@ -4,12 +4,16 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 from flwr.app import Message
 
 from fedssa.core.client import Answer, ClientInfo
-from fedssa.deploy.messages import REFUSALS
+from fedssa.core.tensors import blob_of
+from fedssa.deploy.messages import REFUSALS, from_records
+from fedssa.errors import AnswerError
 from fedssa.records import Scores
-from tests.deploy.in_process import FEW, InProcessGrid, node, record_in, said_in, sites_of, tensors_in
+from tests.deploy.in_process import FEW, InProcessGrid, node, payload_said_in, record_in, said_in, sites_of, tensors_in
+from tests.deploy.wrong import with_parts, with_said
 from tests.tiny import tiny
 
 SCORES = ["test", "num_test", "val", "num_val"]
@@ -44,15 +48,15 @@ def test_all_that_a_hello_says(grid: InProcessGrid) -> None:
 
 
 def test_all_that_an_answer_says(grid: InProcessGrid) -> None:
-    mine = ["client", "payload", "loss", "steps", "scores", "header_norm", "state_digest"]
+    mine = ["client", "loss", "steps", "scores", "header_norm", "state_digest"]
     for reply in replies(grid, "train"):
         said = said_in(reply)
         assert list(said) == ["run", "t", "answer"]  # run and t say what it answers to
         assert list(said["answer"]) == mine
-        assert said["answer"]["payload"] == {}  # it has tensors alone
+        assert payload_said_in(reply) == {}  # it has tensors alone
         assert list(said["answer"]["scores"]) == SCORES
     # flops: only if they are counted; tuning_flops: only then, and if the method tunes
-    assert {field.name for field in fields(Answer)} == {*mine, "flops", "tuning_flops"}
+    assert {field.name for field in fields(Answer)} == {*mine, "payload", "flops", "tuning_flops"}
     assert [field.name for field in fields(Scores)] == SCORES
 
 
@@ -61,13 +65,13 @@ def test_the_tensors_are_the_methods_payload(grid: InProcessGrid) -> None:
     assert len(uploads) == 4
     for upload in uploads:
         shapes = {name: list(tensor.shape) for name, tensor in upload.items()}
-        assert shapes == {"answer.payload.classes": [5], "answer.payload.rows": [5, 17]}
+        assert shapes == {"classes": [5], "rows": [5, 17]}
 
 
 def test_all_that_a_site_is_sent(grid: InProcessGrid) -> None:
     for asked, _ in grid.seen:
-        down = ["down"] if tensors_in(asked) else []
-        assert list(said_in(asked)) == ["run", "agreement", "client", "t", "heard", "evaluate_start", *down]
+        assert list(said_in(asked)) == ["run", "agreement", "client", "t", "heard", "evaluate_start"]
+        assert payload_said_in(asked) == ({} if tensors_in(asked) else None)
     assert any(tensors_in(asked) for asked, _ in grid.seen)
 
 
@@ -75,6 +79,15 @@ def test_nothing_of_a_site_stays_in_flowers_own_context_or_metadata(grid: InProc
     for asked, reply in grid.seen:
         assert reply.metadata.src_node_id == asked.metadata.dst_node_id
         assert not reply.has_error()
+
+
+def test_a_hello_has_no_payload(grid: InProcessGrid) -> None:
+    hello = replies(grid, "query")[0].content
+    from_records(ClientInfo, hello)
+    with pytest.raises(AnswerError, match=r"^payload is not where it should be$"):
+        from_records(ClientInfo, with_said(lambda said: said.update(payload={}))(hello))
+    with pytest.raises(AnswerError, match=r"^rows is no field of ClientInfo$"):
+        from_records(ClientInfo, with_parts(tensors=blob_of({"rows": torch.ones(1)}))(hello))
 
 
 def test_a_refusal_is_one_word(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 import fedssa
-from fedssa.core.tensors import pack, unpack
+from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.deploy.agreement import FILE_NAME, parse_federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.site.check import preview
@@ -45,8 +45,8 @@ def test_sites_with_public_data_equal_the_simulator(tmp_path: Path) -> None:
     assert sites.faults() == []
     for asked, reply in grid.seen:
         if asked.metadata.message_type == "train":
-            assert list(tensors_in(reply)) == ["answer.payload.outputs"]
-            assert list(tensors_in(asked)) in ([], ["down.outputs"])
+            assert list(tensors_in(reply)) == ["outputs"]
+            assert list(tensors_in(asked)) in ([], ["outputs"])
 
 
 def test_a_site_with_other_public_data_says_so_in_one_word(tmp_path: Path) -> None:
@@ -112,10 +112,9 @@ def changed(records: RecordDict, name: str, change: Any) -> RecordDict:
     assert isinstance(record, ConfigRecord)
     blob = record["tensors"]
     assert isinstance(blob, bytes)
-    tensors = unpack(blob)[1]
-    return RecordDict(
-        {RECORD: ConfigRecord({**record, "tensors": pack({}, tensors | {name: change(tensors.get(name))})})}
-    )
+    tensors = tensors_of(blob)
+    new = blob_of(tensors | {name: change(tensors.get(name))})
+    return RecordDict({RECORD: ConfigRecord({**record, "tensors": new})})
 
 
 def said_of(records: RecordDict) -> dict[str, Any]:
@@ -128,12 +127,12 @@ def said_of(records: RecordDict) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("table", "name", "change", "reason"),
     [
-        (tiny(data=FEW), "down.rows", lambda rows: rows[:, :-1].clone(), r"rows is float32 \[\d, 16\]"),
-        (tiny(data=FEW), "down.rows", lambda rows: rows * float("nan"), "rows holds NaN or infinity"),
-        (tiny(data=FEW), "down.classes", lambda classes: classes.flip(0), "classes is not classes in ascending order"),
-        (tiny(data=FEW), "down.more", lambda _: torch.zeros(1), "down.more is no field of Request"),
-        (TALKING, "down.outputs", lambda outputs: outputs[1:].clone(), r"outputs is float32 \[29, 10\]"),
-        (TALKING, "down.outputs", lambda outputs: outputs * 2, "outputs has rows that are no probabilities"),
+        (tiny(data=FEW), "rows", lambda rows: rows[:, :-1].clone(), r"rows is float32 \[\d, 16\]"),
+        (tiny(data=FEW), "rows", lambda rows: rows * float("nan"), "rows holds NaN or infinity"),
+        (tiny(data=FEW), "classes", lambda classes: classes.flip(0), "classes is not classes in ascending order"),
+        (tiny(data=FEW), "more", lambda _: torch.zeros(1), "more is no field of ClassRows"),
+        (TALKING, "outputs", lambda outputs: outputs[1:].clone(), r"outputs is float32 \[29, 10\]"),
+        (TALKING, "outputs", lambda outputs: outputs * 2, "outputs has rows that are no probabilities"),
     ],
 )
 def test_a_downlink_that_does_not_fit_is_refused_and_nothing_is_trained(

@@ -9,11 +9,9 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
-from fedssa.core.tensors import pack, unpack
+from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.deploy.messages import MAX_TEXT, RECORD
 from tests.deploy.in_process import Tamper
-
-PAYLOAD = "answer.payload."  # where the method's tensors are in an answer
 
 
 def record_of(records: RecordDict) -> dict[str, Any]:
@@ -53,9 +51,9 @@ def with_tensors(**changed: Any) -> Tamper:
 
     def tampered(records: RecordDict) -> RecordDict:
         record = record_of(records)
-        _, tensors = unpack(record["tensors"])
-        new = {PAYLOAD + name: change(tensors.get(PAYLOAD + name)) for name, change in changed.items()}
-        return RecordDict({RECORD: ConfigRecord(record | {"tensors": pack({}, tensors | new)})})
+        tensors = tensors_of(record["tensors"])
+        new = {name: change(tensors.get(name)) for name, change in changed.items()}
+        return RecordDict({RECORD: ConfigRecord(record | {"tensors": blob_of(tensors | new)})})
 
     return tampered
 
@@ -70,8 +68,12 @@ def all_others(classes: Tensor) -> Tensor:
 
 def without_rows(records: RecordDict) -> RecordDict:
     record = record_of(records)
-    kept = {name: tensor for name, tensor in unpack(record["tensors"])[1].items() if not name.endswith(".rows")}
-    return RecordDict({RECORD: ConfigRecord(record | {"tensors": pack({}, kept)})})
+    kept = {name: tensor for name, tensor in tensors_of(record["tensors"]).items() if name != "rows"}
+    return RecordDict({RECORD: ConfigRecord(record | {"tensors": blob_of(kept)})})
+
+
+def without_upload(records: RecordDict) -> RecordDict:
+    return with_parts(tensors=b"")(with_said(lambda said: said.pop("payload"))(records))
 
 
 WRONG: dict[str, tuple[Tamper, str]] = {
@@ -86,8 +88,8 @@ WRONG: dict[str, tuple[Tamper, str]] = {
         r"classes is int64 \[5\], not int64 \[m\] = \[4\]",
     ),
     "a wrong type": (with_tensors(rows=lambda rows: rows.double()), "rows is float64"),
-    "another tensor": (with_tensors(more=lambda _: torch.zeros(2)), "answer.payload.more is no field of Reply"),
-    "a tensor less": (without_rows, "answer.payload.rows is missing"),
+    "another tensor": (with_tensors(more=lambda _: torch.zeros(2)), "more is no field of ClassRows"),
+    "a tensor less": (without_rows, "rows is missing"),
     "other classes": (with_tensors(classes=all_others), "rows of other classes than its own"),
     "a class twice": (with_tensors(classes=lambda classes: classes * 0 + classes[0]), "classes in ascending order"),
     "a class below 0": (with_tensors(classes=lambda classes: classes - 10), "classes in ascending order"),
@@ -106,7 +108,15 @@ WRONG: dict[str, tuple[Tamper, str]] = {
     "a loss in words": (with_answer(loss="low"), "answer.loss should be of type float"),
     "no loss": (with_said(lambda said: said["fields"]["answer"].pop("loss")), "answer.loss is missing"),
     "one more field": (with_answer(patients=4711), "answer.patients is no field of Answer"),
-    "no upload": (with_said(lambda said: said["fields"]["answer"].pop("payload")), "is no field of Reply"),
+    "no upload": (with_said(lambda said: said.pop("payload")), "classes is no field of Reply"),
+    "no upload and no tensors": (without_upload, "an answer without the method's upload"),
+    "an upload elsewhere": (with_answer(payload={}), "payload is not where it should be"),
+    "an upload of another kind": (with_said(lambda said: said.update(payload=7)), "payload should be of type dict"),
+    "one more field of the upload": (
+        with_said(lambda said: said["payload"].update(patients=4711)),
+        "patients is no field of ClassRows",
+    ),
+    "cut tensors": (with_parts(tensors=b"\x08"), "not a message of ours"),
     "no steps": (with_answer(steps=0), "answer.steps = 0 should be at least 1"),
     "an accuracy of 7": (
         with_said(lambda said: said["fields"]["answer"]["scores"]["test"].update(head=7.0)),

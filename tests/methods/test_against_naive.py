@@ -129,7 +129,7 @@ def real_weights(client: Client) -> Weights:
 def by_class(message: Tensors) -> Trace:
     """A message of class ids and tensors with a row for each of them, as one entry for each class."""
     if "classes" not in message:
-        return {name.removeprefix("weights."): tensor for name, tensor in message.items()}  # a whole model's, say
+        return {name.removeprefix("w."): tensor for name, tensor in message.items()}  # a whole model's, say
     classes = message["classes"].tolist()
     rest = {name: tensor for name, tensor in message.items() if name != "classes"}
     return {f"{name} {s}": tensor[i] for name, tensor in rest.items() for i, s in enumerate(classes)}

@@ -49,7 +49,7 @@ def test_mean_by_samples() -> None:
         Upload(ClientInfo(0, (0,), num_train=30), Weights({"w": torch.tensor([[2.0, 4.0]]), "n": torch.tensor(3)})),
         Upload(ClientInfo(1, (1,), num_train=10), Weights({"w": torch.tensor([[6.0, -8.0]]), "n": torch.tensor(9)})),
     ]
-    after = FedAvg().aggregate(Weights({}), uploads, server_at(0, TASK)).weights
+    after = FedAvg().aggregate(Weights({}), uploads, server_at(0, TASK)).w
     assert after["w"].tolist() == [[3, 1]]  # (30 · 2 + 10 · 6) / 40, (30 · 4 - 10 · 8) / 40
     assert after["n"].item() == 9  # a counter
 
@@ -58,7 +58,7 @@ def test_the_whole_model_goes_up_and_comes_down() -> None:
     method = FedAvg()
     client = client_with([1.0, 2.0], train=[0], test=[0])
     sent = method.uplink(client, at(0, TASK))
-    assert same_bits(sent.weights, module_state(client.net))
+    assert same_bits(sent.w, module_state(client.net))
     server = method.aggregate(Weights({}), [Upload(info(0, 0), owned(sent))], server_at(0, TASK))
     down = method.downlink(server, info(1, 1), server_at(1, TASK))
     other = client_with([5.0, 6.0], train=[1], test=[1])
@@ -77,11 +77,11 @@ def test_all_begin_with_the_servers_model_whatever_models_shared_says() -> None:
         with seeded(3, "start", client=k):
             net = build("mlp-2", MODELS["mlp-2"], task)
         client = make_client(k, net=net, task=task, method=method)
-        assert not same_bits(module_state(client.net), down.weights)
+        assert not same_bits(module_state(client.net), down.w)
         method.receive(client, owned(down), at(0, task, seed=3))
         nets.append(module_state(client.net))
-    assert same_bits(nets[0], down.weights)
-    assert same_bits(nets[1], down.weights)
+    assert same_bits(nets[0], down.w)
+    assert same_bits(nets[1], down.w)
 
 
 # -- two accuracies --------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_each_model_gets_a_gradient_from_its_own_loss_only() -> None:
 def test_both_models_are_trained() -> None:
     method = FML(alpha=0.75, beta=0.5)
     client = client_with(method, private=[LN3, 0.0], shared=[0.0, 0.0])
-    sent = upload_of(client, Weights, sent_first(method, client.task)).weights
+    sent = upload_of(client, Weights, sent_first(method, client.task)).w
     # one step of lr 1 against the gradients above
     torch.testing.assert_close(client.net.header.bias.detach(), torch.tensor([LN3 + 0.125, -0.125]))
     torch.testing.assert_close(sent["header.bias"], torch.tensor([0.375, -0.375]))
@@ -106,7 +106,7 @@ def test_defaults() -> None:
 def test_the_shared_model_comes_down_from_round_0() -> None:
     method, task = FML(), task_with([1.0, 2.0])
     server = method.server_init(server_at(-1, task))
-    down = method.downlink(server, info(3, 0), server_at(0, task)).weights
+    down = method.downlink(server, info(3, 0), server_at(0, task)).w
     assert down["header.bias"].tolist() == [1, 2]
     assert set(down) == {"header.weight", "header.bias"}
 
@@ -126,7 +126,7 @@ def test_server_and_clients_start_from_the_same_shared_model() -> None:
         return SplitModel(nn.Linear(2, 2), nn.Linear(2, 2), channels_last=False)
 
     method, task = FML(), Task(num_classes=2, input_shape=(2,), width=2, build_shared=random_net)
-    server = method.server_init(server_at(-1, task, seed=5)).weights
+    server = method.server_init(server_at(-1, task, seed=5)).w
     clients = [make_client(k, task=task, method=method, seed=5, train=(0, 1)) for k in (0, 1)]
     for client in clients:
         assert same_bits(module_state(client[SharedModel].model), server)
@@ -135,7 +135,7 @@ def test_server_and_clients_start_from_the_same_shared_model() -> None:
 def test_a_uniform_mean_whatever_the_samples() -> None:
     uploads = [Upload(info(k, 0), Weights({"w": torch.tensor([x])})) for k, x in enumerate([1.0, 2.0, 6.0])]
     uploads[0] = Upload(type(uploads[0].info)(0, (0,), num_train=1000), uploads[0].payload)
-    assert FML().aggregate(Weights({}), uploads, server_at(0)).weights["w"].tolist() == pytest.approx(
+    assert FML().aggregate(Weights({}), uploads, server_at(0)).w["w"].tolist() == pytest.approx(
         [3.0]
     )  # (1 + 2 + 6) / 3
 
@@ -149,7 +149,7 @@ def test_buffers_are_averaged_and_counters_are_not_summed() -> None:
         state["num_batches_tracked"] = torch.tensor(count)
         uploads.append(state)
     sent = [Upload(info(k, 0), Weights(upload)) for k, upload in enumerate(uploads)]
-    server = FML().aggregate(Weights({}), sent, server_at(0)).weights
+    server = FML().aggregate(Weights({}), sent, server_at(0)).w
     assert server["running_mean"].tolist() == [2, 1]  # (1 + 3) / 2, (2 + 0) / 2
     assert server["running_var"].tolist() == [3, 2]  # (1 + 5) / 2, (3 + 1) / 2
     assert server["num_batches_tracked"].item() == 10
@@ -171,10 +171,10 @@ def test_a_shared_model_with_batch_norm_goes_round() -> None:
             down = owned(method.downlink(server, joined, server_at(t, task)))
             uploads.append(Upload(joined, upload_of(client, Weights, down, t)))
         server = method.aggregate(server, uploads, server_at(t, task))
-        means = torch.stack([upload.payload.weights["extractor.running_mean"] for upload in uploads])
-        torch.testing.assert_close(server.weights["extractor.running_mean"], means.mean(dim=0))
+        means = torch.stack([upload.payload.w["extractor.running_mean"] for upload in uploads])
+        torch.testing.assert_close(server.w["extractor.running_mean"], means.mean(dim=0))
     # batches of 2: client 0 takes 1 step a round, client 1 takes 2; both start a round from the server's counter
-    assert server.weights["extractor.num_batches_tracked"].item() == 4
+    assert server.w["extractor.num_batches_tracked"].item() == 4
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------

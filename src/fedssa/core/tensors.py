@@ -74,12 +74,25 @@ def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
+    tensors = tensors_of(blob)
     try:
-        tensors = load(blob)
         header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
         meta = json.loads(header["__metadata__"]["meta"])
-    except Exception as error:  # safetensors raises its own, undocumented classes
+    except Exception as error:  # a header may hold anything
         raise AnswerError(f"not a message of ours: {error}") from error
     if not isinstance(meta, dict):
         raise AnswerError("not a message of ours: its metadata is no object")
-    return meta, {name: own(tensor) for name, tensor in tensors.items()}
+    return meta, tensors
+
+
+def blob_of(tensors: Tensors) -> bytes:
+    """Tensors alone, where what is said of them travels beside them; none are no bytes."""
+    return save({name: own(tensor) for name, tensor in tensors.items()}) if tensors else b""
+
+
+def tensors_of(blob: bytes) -> Tensors:
+    try:
+        loaded = load(blob) if blob else {}
+    except Exception as error:  # safetensors raises its own, undocumented classes
+        raise AnswerError(f"not a message of ours: {error}") from error
+    return {name: own(tensor) for name, tensor in loaded.items()}

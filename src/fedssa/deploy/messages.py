@@ -1,12 +1,14 @@
 """What travels between a coordinator and its sites: one ConfigRecord of Flower's a message, made by the one codec.
 
-`message` is JSON that anyone who looks at a message can read, `tensors` one safetensors blob. What came over the wire
-is checked before anything is made of it.
+`message` is JSON that anyone who looks at a message can read: the fields of an envelope, and beside them the method's
+payload. `tensors` is one safetensors blob, or empty: its names are those of the payload, because a path to the payload
+would be repeated for every tensor. What came over the wire is checked before anything is made of it.
 """
 
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -14,10 +16,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedssa.core.client import Answer, AnyAnswer, AnyMethod, ClientInfo
 from fedssa.core.context import Context
 from fedssa.core.fields import Between, Shapes, Text
-from fedssa.core.message import check, decode, encode, message, of, tensors_in
+from fedssa.core.message import check, decode, encode, message, tensors_in
 from fedssa.core.method import Down, Up
 from fedssa.core.task import Task
-from fedssa.core.tensors import Tensors, own, pack, unpack
+from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.errors import AnswerError
 from fedssa.records import Scores
 
@@ -83,21 +85,38 @@ class Refusal:
 
 
 def to_records(value: object) -> RecordDict:
-    meta, tensors = encode(value)
+    payload = _payload_of(value)
+    (meta, _), (sent, tensors) = encode(_with_payload(value, None)), encode(payload)
+    if payload is not None:
+        meta["payload"] = sent["fields"]
     said = json.dumps(meta, separators=(",", ":"), allow_nan=False)
-    return RecordDict({RECORD: ConfigRecord({"message": said, "tensors": pack({}, _owned(tensors))})})
+    return RecordDict({RECORD: ConfigRecord({"message": said, "tensors": blob_of(tensors)})})
 
 
-def _owned(tensors: Tensors) -> Tensors:
-    return {name: own(tensor) for name, tensor in tensors.items()}
-
-
-def from_records(kind: type[T], records: RecordDict, max_bytes: int | None = None) -> T:
-    """AnswerError if it is anything else, or larger than may be."""
+def from_records(kind: type[T], records: RecordDict, payload: Any = None, max_bytes: int | None = None) -> T:
+    """AnswerError if it is anything else, or larger than may be; `payload` is the type of the method's, if any."""
     meta, blob = _said(records)
     if max_bytes is not None and len(blob) > max_bytes:
         raise AnswerError(f"{len(blob):,} bytes, more than deploy.max_bytes = {max_bytes:,}")
-    return decode(kind, meta, unpack(blob)[1])
+    tensors, sent = tensors_of(blob), meta.get("payload")
+    if not isinstance(sent, dict | None):
+        raise AnswerError("payload should be of type dict")
+    envelope = decode(kind, meta, tensors if sent is None else {})
+    if _payload_of(envelope) is not None or (sent is not None and payload is None):
+        raise AnswerError("payload is not where it should be")
+    return envelope if sent is None else _with_payload(envelope, decode(payload, meta | {"fields": sent}, tensors))
+
+
+def _payload_of(value: object) -> object:
+    if isinstance(value, Request):
+        return value.down
+    return value.answer.payload if isinstance(value, Reply) else None
+
+
+def _with_payload(value: T, payload: object) -> T:
+    if isinstance(value, Request):
+        return replace(value, down=payload)
+    return replace(value, answer=replace(value.answer, payload=payload)) if isinstance(value, Reply) else value
 
 
 def _said(records: RecordDict) -> tuple[dict[str, Any], bytes]:
@@ -123,13 +142,13 @@ def agreement_in(records: RecordDict) -> object:
 
 
 def request_in(records: RecordDict, method: AnyMethod) -> Request[Any]:
-    request: Request[Any] = from_records(of(Request, method.messages().down), records)
+    request: Request[Any] = from_records(Request, records, method.messages().down)
     check(request, Shapes())
     return request
 
 
 def info_in(records: RecordDict, task: Task) -> ClientInfo:
-    info = from_records(ClientInfo, records, MAX_TEXT)
+    info = from_records(ClientInfo, records, max_bytes=MAX_TEXT)
     check(info, Shapes())
     seen, num_clients = list(info.seen_classes), task.num_clients
     if info.id >= num_clients:
@@ -147,7 +166,7 @@ def answer_in(
     records: RecordDict, request: Request[Any], method: AnyMethod, info: ClientInfo, ctx: Context, max_bytes: int
 ) -> AnyAnswer:
     """What the client that was asked answers to this very request; AnswerError if it is anything else."""
-    reply: Reply[Any] = from_records(of(Reply, method.messages().up), records, max_bytes)
+    reply: Reply[Any] = from_records(Reply, records, method.messages().up, max_bytes)
     answer = reply.answer
     if (reply.run, reply.t, answer.client) != (request.run, request.t, request.client):
         raise AnswerError("an answer to another request")

@@ -53,8 +53,8 @@ class FedAvg(Method[Weights, Weights, Weights]):
     @override
     def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
         if down is not None:
-            copy_in(down.weights, module_state(client.net))
-            client[Received].replace(down.weights)
+            copy_in(down.w, module_state(client.net))
+            client[Received].replace(down.w)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Weights:
@@ -63,7 +63,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
     @override
     def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
         samples = [upload.info.num_train for upload in uploads]
-        return Weights(mean_state([upload.payload.weights for upload in uploads], samples))
+        return Weights(mean_state([upload.payload.w for upload in uploads], samples))
 
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:

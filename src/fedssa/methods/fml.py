@@ -55,7 +55,7 @@ class FML(Method[Weights, Weights, Weights]):
     @override
     def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
         if down is not None:
-            copy_in(down.weights, module_state(client[SharedModel].model))
+            copy_in(down.w, module_state(client[SharedModel].model))
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
@@ -71,4 +71,4 @@ class FML(Method[Weights, Weights, Weights]):
 
     @override
     def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
-        return Weights(mean_state([upload.payload.weights for upload in uploads], [1] * len(uploads)))
+        return Weights(mean_state([upload.payload.w for upload in uploads], [1] * len(uploads)))

@@ -1,12 +1,13 @@
 """What a site would send, found out by running it: a hello, and one round that nobody is told of."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fedssa.core.message import encode, num_bytes, tensors_in
+from fedssa.core.message import num_bytes, tensors_in
 from fedssa.core.public import Public
 from fedssa.core.seeds import one_thread
 from fedssa.deploy.agreement import Federation
@@ -56,8 +57,8 @@ def preview(reference: str, federation: Federation) -> Preview:
         num_train=len(data.train),
         num_val=len(data.val),
         num_test=len(data.test),
-        hello=_shown(info),
-        answer=_shown(Reply(SAMPLE_RUN, 0, answer)),
+        hello=_shown(to_records(info)),
+        answer=_shown(said),
         tensors=[
             (name, str(t.dtype).removeprefix("torch."), "×".join(map(str, t.shape)), t.numel() * t.element_size())
             for name, t in tensors_in(answer.payload).items()
@@ -72,9 +73,10 @@ def _in_words(public: Public) -> str:
     return f"{len(public.samples)} samples, {public.num} a round, digest {public.digest[:12]} as agreed on"
 
 
-def _shown(value: object) -> list[tuple[str, str]]:
+def _shown(records: RecordDict) -> list[tuple[str, str]]:
     """Everything that is no tensor, as the message says it, by its place there."""
-    return list(_leaves(encode(value)[0]["fields"]))
+    said = json.loads(_fields(records)["message"])
+    return [*_leaves(said["fields"]), *_leaves(said.get("payload", {}), "payload.")]
 
 
 def _leaves(said: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -12,9 +12,9 @@ from fedssa.core.tensors import Tensors, copy_in, module_state, own
 
 @message
 class Weights:
-    """All parameters and buffers of the shared model."""
+    """All parameters and buffers of the shared model: w, a short name because every tensor's carries it on the wire."""
 
-    weights: Annotated[dict[str, Tensor], like("shared")]
+    w: Annotated[dict[str, Tensor], like("shared")]
 
 
 @message
