@@ -236,3 +236,11 @@ def test_numbers_up_and_down(num_classes: int, num_seen: int, numbers: int) -> N
     assert [num_params(upload.payload) for upload in uploads] == [numbers, numbers]
     server = method.aggregate(method.server_init(server_at(-1, task)), uploads, server_at(0, task))
     assert [num_params(method.downlink(server, i, server_at(1, task))) for i in joined] == [numbers, numbers]
+
+
+def test_teachers_do_not_depend_on_the_order_in_which_owners_have_reported() -> None:
+    outputs = {
+        k: {0: [1.0, 0.0]} if k == 1 else {0: [3e-8, 1.0]} for k in range(1, 20)
+    }  # 1 + 3e-8 is 1, 18 · 3e-8 counts
+    forwards, backwards = (server_with(dict(items)) for items in (outputs.items(), reversed(outputs.items())))
+    assert teachers(forwards, 0, 0) == teachers(backwards, 0, 0)  # to the last bit

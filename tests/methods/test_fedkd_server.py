@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedssa.core.client import ClientInfo
+from fedssa.core.fields import Shapes
 from fedssa.core.message import num_params, tensors_in
 from fedssa.core.method import Upload
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.errors import FedSSAWarning
+from fedssa.errors import AnswerError, FedSSAWarning
 from fedssa.methods import FedKD
 from fedssa.methods.fedkd import Update, compress, rebuild, svd
 from tests.conftest import bare_net, make_client, same_bits, server_at
@@ -204,3 +205,10 @@ def test_server_rebuilds_averages_compresses_and_adds() -> None:
         "update.v.header.weight": [3, 10],
         "update.whole.header.bias": [10],
     }
+
+
+def test_a_vector_does_not_travel_as_factors() -> None:
+    layout = {"bias": (torch.float32, (3,))}
+    update = Update(u={"bias": torch.ones(3, 1)}, s={"bias": torch.ones(1)}, v={"bias": torch.ones(1, 1)})
+    with pytest.raises(AnswerError, match="bias is no update of a tensor of the shared model"):
+        update.verify(Shapes(layouts={"shared": layout}))
