@@ -1,1 +1,1 @@
-"""The system of the paper: knows no data set and no method."""
+"""Core is the system of the paper: rounds, clients, training and messages. It imports no method and no data set."""

@@ -1,6 +1,6 @@
-"""Augmentation of a whole batch of images at once: random crop with padding, horizontal flip, random erasing.
+"""A whole batch of images is augmented at once: random crop with padding, horizontal flip, random erasing.
 
-Here is what is drawn; `fedssa.kernels.gather` does it.
+This module draws the moves; `fedssa.kernels.gather` makes them.
 """
 
 import math
@@ -19,7 +19,7 @@ ERASE_PROBABILITY = 0.5
 
 
 def draw(names: Collection[str], num: int, height: int, width: int, rng: torch.Generator) -> Moves:
-    """For each of `num` images the moves that the named augmentations make; the others stay as they are."""
+    """Draws the moves of the named augmentations for each of `num` images; other moves leave an image as it is."""
     down, right = torch.zeros(2, num, dtype=torch.int64)
     mirrored = torch.zeros(num, dtype=torch.bool)
     holes = torch.zeros(num, 4, dtype=torch.int64)
@@ -33,7 +33,7 @@ def draw(names: Collection[str], num: int, height: int, width: int, rng: torch.G
 
 
 def _holes(height: int, width: int, uniform: Tensor) -> Tensor:
-    """A random rectangle in half of the images, none in the others."""
+    """Draws a random rectangle in half of the images, none in the others."""
     chosen, area, aspect, top, left = uniform
     area = height * width * (ERASED_AREA[0] + area * (ERASED_AREA[1] - ERASED_AREA[0]))
     low, high = (math.log(a) for a in ERASED_ASPECT)

@@ -1,4 +1,4 @@
-"""The client half of a round, and the one place that builds what crosses a client's boundary.
+"""A client runs its half of a round here, and nothing else builds what crosses a client's boundary.
 
 Once, when it joins:   ClientInfo
 Every round it is in:  Answer
@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What a client says of itself when it joins."""
+    """A client says this of itself when it joins."""
 
     id: Annotated[int, Between(0)]
     seen_classes: Annotated[tuple[int, ...], Between(0)]  # S_k: the classes of its training samples, ascending
     num_train: Annotated[int, Between(1)]
     start: Scores | None = None  # its accuracy before any training
     group: Annotated[str | None, Text(r"[0-9a-f]{16}(-[0-9]{1,12}){1,2}|[A-Za-z0-9_.:-]{1,100}")] = (
-        None  # if the method has
+        None  # if the method has groups
     )
 
 
 @message
 class Answer(Generic[Up]):
-    """What a client sends back from a round. No architecture, no weight but the method's payload."""
+    """A client sends this back from a round: no architecture, and no weight but the method's payload."""
 
     client: Annotated[int, Between(0)]
     payload: Up | None
@@ -55,8 +55,8 @@ class Answer(Generic[Up]):
     scores: Scores
     header_norm: Annotated[float, Between(0)]  # mean norm of its seen rows
     flops: Annotated[int | None, Between(0)]  # of training, forward and backward; None where they are not counted
-    state_digest: Annotated[str, Text("[0-9a-f]{64}")]  # a hash of its whole state; it cannot be turned back
-    tuning_flops: Annotated[int | None, Between(0)] = None  # of what is trained after the upload, where a method does
+    state_digest: Annotated[str, Text("[0-9a-f]{64}")]  # a hash of its whole state, which cannot be inverted
+    tuning_flops: Annotated[int | None, Between(0)] = None  # of training after the upload, if the method tunes
 
 
 AnyAnswer = Answer[Any]
@@ -64,7 +64,7 @@ CountFlops = Callable[["Client", Sequence[Trained], Context], int]
 
 
 class Stats:
-    """Tensors that a method's loss sums over the steps of a round."""
+    """Sums tensors of a method's loss over the steps of a round."""
 
     def __init__(self) -> None:
         self._sums: Tensors = {}
@@ -82,7 +82,7 @@ def seen_classes(y: Tensor) -> tuple[int, ...]:
 
 
 class Client:
-    """Owns its tensors and shares none: its `net`, and the modules and messages that its method lets it keep.
+    """A client owns its tensors and shares none: its `net`, and the modules and messages that its method lets it keep.
 
     What it keeps is found by its class: `client.keep(Mentee(…))` in client_init, `client[Mentee]` from then on.
     """
@@ -114,7 +114,7 @@ class Client:
 
     # -- what a method may use ---------------------------------------------------------------------------------------
     def keep(self, thing: nn.Module | object) -> None:
-        """A module (it is trained with the net) or a message (tensors that are written in place)."""
+        """Keeps a module (it is trained with the net) or a message (its tensors are written in place)."""
         if any(kind.__name__ == type(thing).__name__ for kind in self._kept):  # its state goes by these names
             raise ClientError(f"client {self.id}: its method keeps two things of type {type(thing).__name__}")
         self._kept[type(thing)] = thing
@@ -124,7 +124,7 @@ class Client:
         return kept
 
     def received(self, kind: type[T]) -> T | None:
-        """This round's downlink; it is there until the round ends and is not part of the client's state."""
+        """Returns this round's downlink; it is there until the round ends and is not part of the client's state."""
         assert self.downlink is None or isinstance(self.downlink, kind)
         return self.downlink
 
@@ -144,7 +144,7 @@ class Client:
             return self.info(evaluate(self, self.method) if evaluate_start else None)
 
     def run_round(self, down: Any, t: int) -> AnyAnswer:
-        """receive → train → answer."""
+        """Receives, trains, uploads, tunes, evaluates and answers, in this order."""
         with torch.inference_mode(mode=False), one_thread(), using(self.kernel):
             ctx, method = self._ctx.at(t), self.method
             self.downlink, self.stats, self.num_passed = down, Stats(), 0
@@ -169,7 +169,7 @@ class Client:
             )
 
     def _flops(self, trained: Sequence[Trained], num_passed: int, ctx: Context) -> int | None:
-        """Counted last, with a copy that runs: a function of a user's model may count the calls of both."""
+        """Counts last, because it runs a copy, and a user's model that counts its calls may count those of both."""
         self.num_passed = num_passed
         return self._count_flops(self, trained, ctx) if self._count_flops else None
 
@@ -187,7 +187,7 @@ class Client:
 
     # -- its state -----------------------------------------------------------------------------------------------------
     def state(self) -> Tensors:
-        """Everything that must survive until the next round, as live tensors (not copies)."""
+        """Returns everything that must survive until the next round, as live tensors (not copies)."""
         tensors = {f"net.{name}": tensor for name, tensor in module_state(self.net).items()}
         for kind, thing in self._kept.items():
             own = module_state(thing) if isinstance(thing, nn.Module) else tensors_in(thing)
@@ -195,14 +195,14 @@ class Client:
         return tensors
 
     def load_state(self, state: Tensors) -> None:
-        """Copy a state in; it must be of this client's layout."""
+        """Copies a state in, which must be of this client's layout."""
         with one_thread():  # a second one only gets in its way
             copy_in(state, self.state())
 
     def unfilled(self, client_id: int, data: LocalData) -> Self:
-        """A copy for a client whose state is to be loaded: fresh tensors that hold nothing yet, no number drawn.
+        """Makes a copy for a client whose state is to be loaded: its tensors hold nothing yet, and no number is drawn.
 
-        Only for a client that was never run, and of code whose Python objects are alike for all clients.
+        This client must never have run, and its code must build Python objects that are alike for all clients.
         """
         other = copy.copy(self)
         other.id, other.data, other.stats = client_id, data, Stats()
@@ -214,7 +214,7 @@ class Client:
         return other
 
     def twin(self) -> Self:
-        """A copy that may be run without a trace; it shares nothing but the samples and this round's downlink."""
+        """Makes a copy that may run without a trace; it shares only the samples and this round's downlink."""
         other = copy.copy(self)
         other.net, other._kept, other.stats = copy.deepcopy(self.net), copy.deepcopy(self._kept), Stats()
         return other
@@ -226,7 +226,7 @@ class _Tuned:
     trained: Sequence[Trained]
 
     def scores(self, after: Scores) -> Scores:
-        """The tuned model's, and as kind `untuned` the headline from before."""
+        """Returns the tuned model's scores, with the headline from before as kind `untuned`."""
         test = after.test | {"untuned": self.before.headline}
         val = after.val | ({"untuned": next(iter(self.before.val.values()))} if after.val else {})
         return Scores(test, after.num_test, val, after.num_val)
@@ -237,6 +237,6 @@ def _tensors(kept: object) -> Collection[Tensor]:
 
 
 def _unfilled(tensor: Tensor) -> Tensor:
-    """Of the same type, shape and memory format."""
+    """Makes an empty tensor of the same type, shape and memory format."""
     empty = torch.empty_like(tensor, requires_grad=False)
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty

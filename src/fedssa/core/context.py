@@ -1,4 +1,4 @@
-"""What hooks know besides their arguments: round, task, seed, public data; and at the server, how to train."""
+"""A context tells hooks the round, the task, the seed and the public data; the server's can also train."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -35,13 +35,13 @@ class Context:
 
     @cached_property
     def public_now(self) -> Samples:
-        """X_t, which what came down this round is about."""
+        """Returns X_t, the samples that this round's downlink is about."""
         assert self.public is not None, "a method without needs_public asks for public data"
         return self.public.at(self.seed, self.t)
 
     @cached_property
     def public_next(self) -> Samples:
-        """X_{t+1}, which this round's upload is about."""
+        """Returns X_{t+1}, the samples that this round's upload is about."""
         assert self.public is not None, "a method without needs_public asks for public data"
         return self.public.at(self.seed, self.t + 1)
 
@@ -51,7 +51,7 @@ CountFlops = Callable[[], AbstractContextManager[Callable[[], int]]]  # counts w
 
 @dataclass(frozen=True)
 class ServerContext(Context):
-    """`fit` trains with the one loop, seeded by (seed, round, number), on one thread; [server] says how."""
+    """The server's `fit` trains with the one loop, seeded by (seed, round, number), as [server] says."""
 
     training: Training = field(default_factory=Training)
     count_flops: CountFlops | None = field(default=None, repr=False, compare=False)
@@ -72,7 +72,7 @@ class ServerContext(Context):
         shuffled: bool = True,
         number: int = 0,
     ) -> Fitted:
-        """Train modules in place on rows of x (and y); `number` tells a round's trainings apart."""
+        """Trains modules in place on rows of x (and y); `number` tells a round's trainings apart."""
         how, trained = how or self.training, nn.ModuleList([modules] if isinstance(modules, nn.Module) else modules)
         stream = f"server{number}"
         trained.train()
@@ -97,6 +97,6 @@ class ServerContext(Context):
 
     @torch.no_grad()
     def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
-        """What a module says of rows of x, in eval mode."""
+        """Returns a module's outputs on rows of x, in eval mode."""
         module.eval()
         return torch.cat([module(part) for part in torch.split(x, EVAL_BATCH)])

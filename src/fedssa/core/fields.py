@@ -1,4 +1,4 @@
-"""What a field of a message may hold, said where the field stands: types, shapes in the paper's letters, ranges."""
+"""Each field of a message says beside it what it may hold: its type, its shape in the paper's letters, its range."""
 
 import re
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ ON_THE_SIMPLEX = 1e-4  # how far from 1 the sum of probabilities may be
 
 @dataclass(frozen=True)
 class Shapes:
-    """What the letters of shapes stand for, as the receiver of a message knows it."""
+    """Says what the letters of shapes stand for, as the receiver of a message knows it."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     seen_classes: tuple[int, ...] | None = None  # what `ids("S_k")` must be
@@ -29,7 +29,7 @@ class Shapes:
         return replace(self, bound={})
 
     def size(self, dim: str, actual: int) -> int:
-        """Of `d + 1`, say; a letter that nobody has said yet stands for the size that is there."""
+        """Returns the size of `d + 1`, say; a letter that nobody has said yet stands for the actual size."""
         total = 0
         for term in (part.strip() for part in dim.split("+")):
             if term.isdecimal():
@@ -42,11 +42,11 @@ class Shapes:
 
 
 class Rule(ABC):
-    """Stands in `Annotated[…]` of a field."""
+    """A rule stands in the `Annotated[…]` of a field."""
 
     @abstractmethod
     def check(self, name: str, value: Any, shapes: Shapes) -> None:
-        """AnswerError unless the value is what the field may hold."""
+        """Raises AnswerError unless the value is what the field may hold."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Ids(Shaped):
 
 
 def ids(dim: str) -> Shaped:
-    """Classes in ascending order; ids("S_k"): the client's own."""
+    """The field holds classes in ascending order; with "S_k" they are the client's own."""
     return Ids(torch.int64, (dim,))
 
 
@@ -113,7 +113,7 @@ class _Counts(Shaped):
 
 
 def sample_counts(dim: str, *, total: str) -> Shaped:
-    """Numbers of samples, whose sum is known."""
+    """The field holds numbers of samples, whose sum is known."""
     return _Counts(torch.int64, (dim,), total)
 
 
@@ -128,13 +128,13 @@ class _Probabilities(Shaped):
 
 
 def probabilities(*dims: str) -> Shaped:
-    """Every row is at least 0 and sums to 1."""
+    """The field holds rows that are at least 0 and sum to 1."""
     return _Probabilities(torch.float32, dims)
 
 
 @dataclass(frozen=True)
 class Like(Rule):
-    """For a dict of tensors: exactly the names, types and shapes of a model that both sides know."""
+    """A dict of tensors has exactly the names, types and shapes of a model that both sides know."""
 
     model: str
 
@@ -157,7 +157,7 @@ def like(model: str) -> Like:
 
 @dataclass(frozen=True)
 class Between(Rule):
-    """A number, or every number of a dict or tuple, in a range."""
+    """A number, or every number of a dict or tuple, lies in a range."""
 
     low: float | None = None
     high: float | None = None
@@ -173,7 +173,7 @@ class Between(Rule):
 
 @dataclass(frozen=True)
 class Text(Rule):
-    """A string, or every key of a dict, that matches a pattern."""
+    """A string, or every key of a dict, matches a pattern."""
 
     pattern: str
 

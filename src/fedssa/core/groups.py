@@ -1,7 +1,7 @@
-"""Groups: clients whose extractors have the same layout and the same start may share them.
+"""A group is the clients that may share extractors, because these have the same layout and the same start.
 
 The server knows a group by an id and a length, no names and no shapes: an extractor travels as one flat vector. Clients
-of a group begin with the same extractor, made by themselves: averages of models that began apart are worth nothing.
+of a group each build the same first extractor, because averages of models that began apart are worth nothing.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from fedssa.errors import AnswerError
 
 @message
 class Flat:
-    """A module's parameters and buffers, one after another."""
+    """Holds a module's parameters and buffers, one after another."""
 
     floats: Annotated[Tensor, f32("L")]
     integers: Annotated[Tensor | None, i64("I")] = None  # counters of batch normalisation, say
@@ -38,20 +38,20 @@ def flat(module: nn.Module) -> Flat:
 
 
 def set_flat(module: nn.Module, values: Flat) -> None:
-    """Write a vector into the module it was made of, or one of the same layout."""
+    """Writes a vector into the module it was made of, or one of the same layout."""
     floats, counters = _kinds(module)
     copy_in(_cut(values.floats, floats) | _cut(values.integers, counters), floats | counters)
 
 
 def _kinds(module: nn.Module) -> tuple[Tensors, Tensors]:
-    """The module's floating-point tensors, and the others."""
+    """Returns the module's floating-point tensors, and the others."""
     state = module_state(module)
     floats = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
     return floats, {name: tensor for name, tensor in state.items() if name not in floats}
 
 
 def _cut(vector: Tensor | None, target: Tensors) -> Tensors:
-    """Parts of a vector in the shapes of the target."""
+    """Cuts a vector into parts in the shapes of the target."""
     sizes = [tensor.numel() for tensor in target.values()]
     given = 0 if vector is None else len(vector)
     if given != sum(sizes):
@@ -61,20 +61,20 @@ def _cut(vector: Tensor | None, target: Tensors) -> Tensors:
 
 
 def layout_id(extractor: nn.Module) -> str:
-    """At its start: 16 hex digits that cover names, types, shapes and bits, and how many numbers (and counters)."""
+    """Names an extractor at its start: a hash of names, types, shapes and bits, then its numbers (and counters)."""
     state, shape = module_state(extractor), flat(extractor)
     counters = "" if shape.integers is None else f"-{len(shape.integers)}"
     return f"{digest(state)[:16]}-{len(shape.floats)}{counters}"
 
 
 def sizes_in(group: str) -> dict[str, int]:
-    """What a group's id says of its vectors: L numbers, and I counters."""
+    """Reads from a group's id how long its vectors are: L numbers, and I counters."""
     _, num_floats, *counters = group.split("-")
     return {"L": int(num_floats), "I": int(counters[0]) if counters else 0}
 
 
 def started(build: Callable[[], SplitModel], seed: int, client: int, *, common: bool) -> SplitModel:
-    """A client's net with the weights it starts from: its own; the extractor may be its group's."""
+    """Builds a client's net with start weights of its own, or, if `common`, with the start extractor of its group."""
     with seeded(seed, "start", client=client):
         net = build()
     if common:

@@ -1,4 +1,4 @@
-"""Messages and states are data with names: frozen dataclasses whose fields say type and shape, and one codec for all.
+"""Messages and states are frozen dataclasses whose fields say type and shape, and one codec serves them all.
 
     @message
     class ClassRows:
@@ -55,18 +55,18 @@ def message(cls: type[T]) -> type[T]:
 
 @message
 class Nothing:
-    """What a method without a server's state, a downlink or an uplink has in its place."""
+    """Stands where a method has no server's state, no downlink or no uplink."""
 
 
 def of(generic: type[T], kind: Any) -> type[T]:
-    """A generic message with the type that is known only when a method is chosen: of(Answer, method.messages().up)."""
+    """Fills a generic message with a type known only once a method is chosen: of(Answer, method.messages().up)."""
     filled: type[T] = generic[kind]  # type: ignore[index]
     return filled
 
 
 # -- leaves --------------------------------------------------------------------------------------------------------
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every tensor and every plain value with the path to it; what is None is not there."""
+    """Yields every tensor and every plain value with the path to it, and nothing for what is None."""
     if value is None:
         return
     if is_dataclass(value):
@@ -83,7 +83,7 @@ def leaves(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def tensors_in(value: object) -> Tensors:
-    """The tensors themselves, not copies."""
+    """Returns the tensors themselves, not copies."""
     return {path: leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor)}
 
 
@@ -100,13 +100,13 @@ def digest(value: object) -> str:
 
 
 def num_params(value: object) -> int:
-    """Floating-point values: the paper's measure of communication."""
+    """Counts floating-point values, which is the paper's measure of communication."""
     floats = sum(tensor.numel() for tensor in tensors_in(value).values() if tensor.is_floating_point())
     return floats + sum(isinstance(leaf, float) for leaf in plain_in(value).values())
 
 
 def num_bytes(value: object) -> int:
-    """Bytes of all values, class ids and counts too: eight for a plain number."""
+    """Counts the bytes of all values, class ids and counts too; a plain number takes eight."""
     tensors = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value).values())
     return tensors + sum(len(leaf.encode()) if isinstance(leaf, str) else 8 for leaf in plain_in(value).values())
 
@@ -116,7 +116,7 @@ def is_finite(value: object) -> bool:
 
 
 def owned(value: T) -> T:
-    """A copy that shares no memory with anything."""
+    """Returns a copy that shares no memory with anything."""
     copied: T = _map(own, value)
     return copied
 
@@ -133,7 +133,7 @@ def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
 
 # -- the codec -----------------------------------------------------------------------------------------------------
 def encode(value: object) -> tuple[dict[str, Any], Tensors]:
-    """A message as a JSON object, which says what is no tensor and what is there at all, and its tensors by path."""
+    """Returns a JSON object, which says the plain values and which parts are there, and the tensors by path."""
     return {"format": FORMAT, "fields": _plain(value)}, tensors_in(value)
 
 
@@ -152,7 +152,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(kind: type[T], meta: Mapping[str, Any], tensors: Tensors) -> T:
-    """The message that was encoded; AnswerError names what is missing, unknown or of another type."""
+    """Returns the message that was encoded; AnswerError names what is missing, unknown or of another type."""
     if meta.get("format") != FORMAT:
         given = repr(meta.get("format"))[:100]
         raise AnswerError(f"a message of format {given}, this is {FORMAT}; install the same version")
@@ -173,7 +173,7 @@ def from_bytes(kind: type[T], blob: bytes) -> T:
 
 
 def seal(value: object) -> bytes:
-    """For a disk: with a digest, so that damage is noticed."""
+    """Makes bytes for a disk, with a digest so that damage is noticed."""
     meta, tensors = encode(value)
     return pack(meta | {"digest": digest(value)}, {name: own(tensor) for name, tensor in tensors.items()})
 
@@ -248,7 +248,7 @@ def _key(kind: Any, name: str, path: str) -> Any:
 
 @cache
 def hints(kind: Any) -> dict[str, Any]:
-    """Of a message its fields' types with their rules; of a generic one with its parameters filled in."""
+    """Returns the types of a message's fields with their rules; the parameters of a generic one are filled in."""
     cls, given = get_origin(kind) or kind, get_args(kind)
     parameters = dict(zip(getattr(cls, "__parameters__", ()), given, strict=False))
     return {f.name: _filled(f.type, parameters) for f in fields(cls)}
@@ -304,14 +304,14 @@ def _title(kind: Any) -> str:
 # -- what shapes cannot say in Python -------------------------------------------------------------------------------
 @runtime_checkable
 class Verified(Protocol):
-    """A message that can tell more than its fields do, about how they belong together."""
+    """A message of this kind also checks how its fields belong together."""
 
     def verify(self, shapes: Shapes) -> None:
-        """AnswerError unless they do."""
+        """Raises AnswerError unless they belong together."""
 
 
 def check(value: object, shapes: Shapes, kind: Any = None, path: str = "") -> None:
-    """AnswerError unless every field has the type, shape and range that it declares, and all numbers are finite."""
+    """Raises AnswerError unless every field has its declared type, shape and range, and all numbers are finite."""
     if value is None:
         return
     if is_dataclass(value) and not isinstance(value, type):
@@ -342,7 +342,7 @@ def _inner_kind(hint: Any) -> Any:
 
 
 def rules(hint: Any) -> list[Rule]:
-    """Those at the whole field, and those beside its `| None`."""
+    """Returns the rules at the whole field and those beside its `| None`."""
     if get_origin(hint) is Annotated:
         inner, *said = get_args(hint)
         return [rule for rule in said if isinstance(rule, Rule)] + rules(inner)

@@ -1,4 +1,4 @@
-"""Method: the hooks of a federated method. The default of every hook is Standalone: nothing is exchanged."""
+"""A federated method is a class of hooks. Their defaults exchange nothing: that is Standalone."""
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ Up = TypeVar("Up")
 
 
 class Upload(NamedTuple, Generic[Up]):
-    """What the server has of one participant: what it said when it joined, and this round's payload."""
+    """The server has this of one participant: what it said when it joined, and this round's payload."""
 
     info: "ClientInfo"
     payload: Up
 
 
 class Messages(NamedTuple):
-    """The three types of a method."""
+    """Names the three types of a method."""
 
     server: Any
     down: Any
@@ -40,7 +40,7 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """A method with fixed settings and a name of its own."""
+    """A preset is a method with fixed settings and a name of its own."""
 
     settings: Mapping[str, Any]
     colour: str
@@ -55,74 +55,74 @@ class Method(ABC, Generic[Server, Down, Up]):
     downlink, receive, phases and in them loss, uplink, tuning, aggregate.
     """
 
-    # what a method needs: settings that do not fit are refused before a run
+    # A method declares what it needs; settings that do not fit are refused before a run.
     needs_shared_model: ClassVar[bool] = False  # then task.build_shared is there
     needs_same_models: ClassVar[bool] = False  # then it is that of all clients; different architectures are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
-    fixed_rounds: ClassVar[int | None] = None  # a method of so many rounds and no others
+    fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
-    # how it is shown
+    # These say how it is shown.
     colour: ClassVar[str] = ""  # in every picture
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     def server_init(self, ctx: "ServerContext") -> Server:
-        """The server's state before round 0."""
+        """Returns the server's state before round 0."""
         return self.messages().server()  # type: ignore[no-any-return]
 
     def client_init(self, client: "Client", ctx: "Context") -> None:
         """May change the start of the client's net, and give it what it is to keep (`client.keep`)."""
 
     def downlink(self, server: Server, to: "ClientInfo", ctx: "ServerContext") -> Down | None:
-        """What client `to` is sent in round t."""
+        """Returns what client `to` is sent in round t."""
         return None
 
     def receive(self, client: "Client", down: Down | None, ctx: "Context") -> None:
-        """Fuse it into the client."""
+        """Fuses the downlink into the client."""
 
     def phases(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
-        """What is trained one after another; by default everything on the client's own samples."""
+        """Lists what is trained one after another; by default everything, on the client's own samples."""
         from fedssa.core.training import Phase
 
         return (Phase(self.loss),)
 
     def loss(self, client: "Client", batch: "Batch") -> Tensor:
-        """The loss of one batch; what is to be summed over the steps goes to `client.stats.add`."""
+        """Returns the loss of one batch; what is to be summed over the steps goes to `client.stats.add`."""
         return cross_entropy(client.net(batch.x), batch.y)
 
     def uplink(self, client: "Client", ctx: "Context") -> Up | None:
-        """What leaves the client after training."""
+        """Returns what leaves the client after training."""
         return None
 
     def tuning(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
-        """Trained after the upload and before the evaluation: nothing of it can leave."""
+        """Lists what is trained after the upload and before the evaluation, so that nothing of it can leave."""
         return ()
 
     def aggregate(self, server: Server, uploads: Sequence[Upload[Up]], ctx: "ServerContext") -> Server:
-        """The new state of the server; uploads are in the order of client ids. It may train: `ctx.fit`."""
+        """Returns the server's new state; uploads are in the order of client ids. It may train with `ctx.fit`."""
         return server
 
     def check(self, up: Up, info: "ClientInfo", ctx: "Context") -> None:
-        """Raise AnswerError for what types and shapes of the fields cannot say."""
+        """Raises AnswerError for what types and shapes of the fields cannot say."""
 
     def predict(self, client: "Client", x: Tensor) -> dict[str, Tensor]:
-        """Named logits; the first is the headline."""
+        """Returns named logits; the first is the headline."""
         return {"head": client.net(x)}
 
     def metrics(self, before: Server, after: Server) -> dict[str, float]:
-        """What a round's record should say of the server: how far it moved, what it has counted."""
+        """Returns what a round's record should say of the server: how far it moved, what it has counted."""
         return {}
 
     def advice(self, ctx: "Context") -> list[str]:
-        """What a user should know before such a run starts."""
+        """Returns what a user should know before such a run starts."""
         return []
 
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:
-        """The types in `Method[Server, Down, Up]`."""
+        """Finds the types in `Method[Server, Down, Up]`."""
         for base in (base for kind in cls.__mro__ for base in getattr(kind, "__orig_bases__", ())):
             if get_origin(base) is Method and not any(isinstance(part, TypeVar) for part in get_args(base)):
                 return Messages(*get_args(base))
@@ -130,16 +130,16 @@ class Method(ABC, Generic[Server, Down, Up]):
 
     @property
     def shares(self) -> bool:
-        """Whether anything leaves its clients."""
+        """Tells whether anything leaves its clients."""
         return self.messages().up is not Nothing
 
     @property
     def shares_by_class(self) -> bool:
-        """Whether a client is sent something only for classes, so that a class of one owner brings nothing."""
+        """Tells whether a downlink goes by classes, so that a class with one owner brings that client nothing."""
         return any(isinstance(rule, Ids) for hint in hints(self.messages().down).values() for rule in rules(hint))
 
     def check_upload(self, up: Up | None, info: "ClientInfo", ctx: "Context") -> None:
-        """Raise AnswerError unless `uplink` could have sent this: asked of every upload before it is aggregated."""
+        """Raises AnswerError unless `uplink` could have sent this; every upload is checked before it is aggregated."""
         if not self.shares:
             if up is not None:
                 raise AnswerError("an upload, and the method has none")
@@ -150,12 +150,12 @@ class Method(ABC, Generic[Server, Down, Up]):
         self.check(up, info, ctx)
 
     def check_downlink(self, down: Down | None, info: "ClientInfo", ctx: "Context") -> None:
-        """Raise AnswerError unless `downlink` could have sent this: a site asks before it uses anything."""
+        """Raises AnswerError unless `downlink` could have sent this; a site checks before it uses anything."""
         if down is not None:
             check(down, self.shapes(info, ctx))
 
     def shapes(self, info: "ClientInfo", ctx: "Context") -> Shapes:
-        """What the letters stand for in a message from or to this client."""
+        """Says what the letters stand for in a message from or to this client."""
         task = ctx.task
         sizes = {"S": task.num_classes, "S_k": len(info.seen_classes), "d": task.width, "n": info.num_train}
         if task.num_clients:
@@ -171,6 +171,6 @@ class Method(ABC, Generic[Server, Down, Up]):
 
 
 def growth_remedy(method: Method[Any, Any, Any]) -> str:
-    """What to do about a header that grows, in terms of settings that this method has."""
+    """Says what to do about a header that grows, in terms of settings that this method has."""
     options = [name for name in ("t_stable", "mu0") if hasattr(method, name)]
     return f"use a smaller {' or '.join(f'method.{name}' for name in options) or 'local.lr'}"

@@ -1,7 +1,7 @@
-"""Optimisers: named parts of every training, a client's or the server's.
+"""Optimisers are named parts of every training, a client's or the server's.
 
-They run torch's fused kernels themselves, which gives the bits of torch.optim with fused=True without its start:
-building one of those imports torch's compiler, which takes every worker about two seconds.
+They call torch's fused kernels themselves, which gives the bits of torch.optim with fused=True but a faster start:
+torch.optim imports torch's compiler, which takes every worker about two seconds.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 
 class Steps(ABC):
-    """What an optimiser remembers during one phase of training; frozen parameters are none of its business."""
+    """Steps hold what an optimiser remembers during one phase of training; they leave frozen parameters alone."""
 
     def __init__(self, params: Iterable[nn.Parameter]) -> None:
         self.params = [p for p in params if p.requires_grad]
@@ -27,7 +27,7 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Move every parameter that has a gradient; one without is left alone, by decay and momentum too."""
+        """Moves every parameter that has a gradient; one without is left alone, by decay and momentum too."""
 
 
 class Optimiser(ABC):
@@ -35,7 +35,7 @@ class Optimiser(ABC):
 
     @abstractmethod
     def start(self, params: Iterable[nn.Parameter]) -> Steps:
-        """A fresh state for one phase of training."""
+        """Returns a fresh state for one phase of training."""
 
 
 @final
@@ -68,7 +68,7 @@ class _SGDSteps(Steps):
         self._update(fresh, lr, first=True)
 
     def _update(self, which: list[int], lr: float, *, first: bool) -> None:
-        """`first`: the velocity becomes the gradient, whatever it was."""
+        """Moves the parameters at `which`; on their `first` step the velocity becomes the gradient, whatever it was."""
         if not which:
             return
         torch._fused_sgd_(
@@ -160,7 +160,7 @@ class _AdamSteps(Steps):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FromTorch(Optimiser):
-    """Any optimiser of torch's kind, whose step needs no closure."""
+    """Wraps any optimiser of torch's kind whose step needs no closure."""
 
     factory: Callable[..., torch.optim.Optimizer]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class FromTorch(Optimiser):
         return _TorchSteps(params, self)
 
     def try_out(self) -> None:
-        """Raise what a client would see in its first step; a matrix is what the pickiest optimisers accept."""
+        """Raises what a client would see in its first step; it steps a matrix, which the pickiest optimisers accept."""
         p = nn.Parameter(torch.ones(2, 2))
         p.grad = torch.ones(2, 2)
         with torch.random.fork_rng(devices=[]):
@@ -181,7 +181,7 @@ class _TorchSteps(Steps):
     def __init__(self, params: Iterable[nn.Parameter], of: FromTorch) -> None:
         super().__init__(params)
         self._of = of
-        self._optimizer: torch.optim.Optimizer | None = None  # until the first step says which lr to build it with
+        self._optimizer: torch.optim.Optimizer | None = None  # built in the first step, which says the lr
 
     @override
     def step(self, lr: float) -> None:

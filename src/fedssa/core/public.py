@@ -1,7 +1,7 @@
-"""Public data: samples that the server and every client have, so that outputs on them can be compared.
+"""Public data are samples that the server and every client have, so that outputs on them can be compared.
 
 X_t, the P public samples of round t, is a function of (seed, t) that everybody computes: ids never travel. In round t
-a client gets what is about X_t, and uploads about X_{t+1}.
+a client receives outputs on X_t, and uploads outputs on X_{t+1}.
 """
 
 from dataclasses import dataclass
@@ -27,18 +27,18 @@ class Public:
 
     @property
     def num(self) -> int:
-        """P, the size of X_t."""
+        """Returns P, the size of X_t."""
         return min(self.per_round, len(self.samples)) or len(self.samples)
 
     def indices(self, seed: int, t: int) -> Tensor:
-        """The places of X_t in the public set."""
+        """Draws the places of X_t in the public set."""
         if self.num == len(self.samples):
             return torch.arange(len(self.samples))
         drawn = torch.randperm(len(self.samples), generator=torch_rng(seed, "public", t=t))
         return drawn[: self.num].sort().values
 
     def at(self, seed: int, t: int) -> Samples:
-        """X_t."""
+        """Returns X_t."""
         return self.samples.take(self.indices(seed, t))
 
 

@@ -1,4 +1,4 @@
-"""The server half of a round, and the Federation protocol: where the clients are."""
+"""The server runs its half of a round here; the Federation protocol hides where the clients are."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,27 +26,27 @@ class Rounds:
 
 
 class Federation(Protocol):
-    """Where the clients are: in this process, in workers, at sites. Only messages cross it."""
+    """A federation reaches the clients in this process, in workers or at sites. Only messages cross it."""
 
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
-        """Every client says hello; in the order of ids 0 … N - 1. Sites may be missing, and are asked for again."""
+        """Every client says hello, in the order of ids 0 … N - 1. Missing sites are asked for again later."""
         ...
 
     def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
-        """Each client in `downlinks` receives, trains and answers. Of a site, there may be no answer."""
+        """Each client in `downlinks` receives, trains and answers. A site may fail to answer."""
         ...
 
 
 class Round(NamedTuple):
-    """A finished round: what to write down, and the state from which the next one starts."""
+    """A finished round has a record to write down and the server's state from which the next one starts."""
 
     record: RoundRecord
     server: Any
 
 
 def cohort(num_clients: int, fraction: float, seed: int, t: int) -> list[int]:
-    """K = max(1, floor(C·N + 0.5)) clients without replacement, the same for every method."""
-    exact = Fraction(repr(fraction)) * num_clients  # as it was written: 0.29 · 50 is 14.5, in binary floats less
+    """Draws K = max(1, floor(C·N + 0.5)) clients without replacement, the same for every method."""
+    exact = Fraction(repr(fraction)) * num_clients  # as it was written: 0.29 · 50 is 14.5, but less in binary floats
     chosen = numpy_rng(seed, "cohort", t=t).choice(
         num_clients, max(1, math.floor(exact + Fraction(1, 2))), replace=False
     )
@@ -64,9 +64,9 @@ def run_rounds(
     server: Any = None,
     num_clients: int | None = None,
 ) -> Iterator[Round]:
-    """Yield the start (t = -1) and every round; with the records and server state so far, go on from there.
+    """Yields the start (t = -1) and every round; with the records and server state so far, it goes on from there.
 
-    `num_clients`: the N that cohorts are drawn from, if some of them may join late; else all that join.
+    `num_clients` is the N that cohorts are drawn from if some may join late; by default it is all that join.
     """
     infos = {info.id: info for info in federation.join(evaluate_start=evaluate_start and not history)}
     num_clients = num_clients or len(infos)

@@ -1,4 +1,4 @@
-"""Samples in memory, and how a model takes them."""
+"""Samples are held in memory, and become the floats that a model takes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from fedssa.kernels.in_torch import as_floats
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples as they come from the data set."""
+    """Holds samples as they come from the data set."""
 
     x: Tensor  # uint8 or float32 images [n, H, W, C], or float32 vectors [n, size]
     y: Tensor  # int64 [n]
@@ -24,7 +24,7 @@ class Samples:
         return Samples(self.x[index], self.y[index])
 
     def batch(self, index: Tensor, *, channels_last: bool, moves: Moves | None = None) -> Tensor:
-        """Some of them as a model takes them."""
+        """Returns the samples at `index` as a model takes them."""
         return as_input(gather(self.x, index, moves), channels_last=channels_last)
 
 
@@ -35,7 +35,7 @@ class LocalData(NamedTuple):
 
 
 def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
-    """Samples as a model takes them: bytes become [-1, 1]; images [B, C, H, W], in NHWC memory or contiguous."""
+    """Makes samples what a model takes: bytes become [-1, 1], images [B, C, H, W] in NHWC memory or contiguous."""
     x = as_floats(x)
     if x.ndim != 4:
         return x

@@ -1,4 +1,4 @@
-"""Schedules: how the learning rate of a training, a client's or the server's, changes on its way."""
+"""Schedules say how the learning rate of a training, a client's or the server's, changes on its way."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ABC):
-    """The factor of lr in a step, from the place in the run (`over` its rounds) or in the phase (`over` its steps).
+    """Gives the factor of lr in a step from its place in the run (`over` rounds) or in the phase (`over` steps).
 
     In the first `warmup` places it is multiplied by 1/warmup, 2/warmup, ..., 1; later places are where they would
     be without a warm-up. Subclass as a frozen, keyword-only dataclass.
@@ -21,7 +21,7 @@ class Schedule(ABC):
     warmup: Annotated[int, Ge(0)] = 0
 
     def factor(self, t: int, num_rounds: int, step: int, num_steps: int) -> float:
-        """In step `step` of a phase of round t; both count from 0, and a client that sat out has not fallen behind."""
+        """Returns the factor in `step` of a phase of round t, both from 0; clients that sit out do not fall behind."""
         at, of = (t, num_rounds) if self.over == "rounds" else (step, num_steps)
         assert 0 <= at < of, f"place {at} of {of} {self.over}"
         warm = (at + 1) / self.warmup if at < self.warmup else 1.0
@@ -29,7 +29,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def shape(self, at: int, of: int) -> float:
-        """The factor in place `at` = 0 ... `of` - 1, warm-up aside."""
+        """Returns the factor in place `at` = 0 ... `of` - 1, warm-up aside."""
 
 
 @final
@@ -43,7 +43,7 @@ class Constant(Schedule):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
-    """From 1 down half a cosine; `final` would be reached in the place after the last."""
+    """Falls from 1 along half a cosine, and would reach `final` in the place after the last."""
 
     final: Annotated[float, Ge(0), Le(1)] = 0.0
 
@@ -55,7 +55,7 @@ class Cosine(Schedule):
 @final
 @dataclass(frozen=True, kw_only=True)
 class StepDecay(Schedule):
-    """gamma^⌊place / every⌋."""
+    """The factor is gamma^⌊place / every⌋."""
 
     every: Annotated[int, Ge(1)]
     gamma: Annotated[float, Gt(0), Le(1)] = 0.1

@@ -1,6 +1,6 @@
-"""Named random streams: every generator is derived from (seed, stream, round, client) and nothing else.
+"""Random streams have names: every generator is derived from (seed, stream, round, client), and step and phase if any.
 
-So results depend neither on the runtime nor on the number of workers nor on the method, and all methods
+So random numbers depend neither on the runtime nor on the number of workers nor on the method, and all methods
 see the same partition, starts, cohorts and batches.
 """
 
@@ -20,7 +20,7 @@ Stream = Literal[
 def derive(
     seed: int, stream: Stream, *, t: int = -1, client: int = -1, step: int | None = None, phase: str | None = None
 ) -> int:
-    """A 63-bit seed of its own for each (seed, stream, round, client), and step and phase where there is one."""
+    """Returns a 63-bit seed of its own for each (seed, stream, round, client), and step and phase if any."""
     name = "/".join(str(part) for part in (seed, stream, t, client, step, phase) if part is not None).encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "little") >> 1
 
@@ -37,7 +37,7 @@ def torch_rng(
 
 @contextmanager
 def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1, phase: str | None = None) -> Iterator[None]:
-    """For code that draws from torch's global generator (initialisers, dropout); the generator is put back."""
+    """Seeds torch's global generator, for code that draws from it (initialisers, dropout), and puts it back."""
     before = torch.get_rng_state()
     try:
         # not torch.manual_seed: for every device that is not there it keeps a traceback, a millisecond and some memory
@@ -49,7 +49,7 @@ def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1, phase: s
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """The one place that sets torch's threads: a matrix product's last bits depend on their number."""
+    """Sets torch's threads to one, because a matrix product's last bits depend on their number."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""f = header ∘ extractor: any module becomes one, split at the last linear layer that runs."""
+"""Any module is split at the last linear layer that runs, and becomes f = header ∘ extractor."""
 
 import copy
 from typing import Any
@@ -16,7 +16,7 @@ PROBE_SIZE = 8
 
 
 class SplitModel(nn.Module):
-    """A private extractor of any structure, and a header of the one shape that all clients share."""
+    """Joins a private extractor of any structure with a header of the one shape that all clients share."""
 
     def __init__(self, extractor: nn.Module, header: nn.Linear, *, channels_last: bool = True) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class SplitModel(nn.Module):
 
 
 def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> SplitModel:
-    """Split a copy of `module`, and prove on a probe batch that the two parts together still are the module.
+    """Splits a copy of `module`, and proves on a probe batch that the two parts together still are the module.
 
     A header without bias gets one of zeros. A representation that is not `task.width` wide gets a projection
     (linear + ReLU) and a new header behind it: only then does the function change.
@@ -61,7 +61,7 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
 
 
 def checked(model: SplitModel, task: Task) -> SplitModel:
-    """A model that came split already: it must run on the task's input, in both modes."""
+    """Returns a model that came split already, once it has run on the task's input in both modes."""
     probe = _probe(task)
     for training in (False, True):
         _forward(model, probe, training=training)
@@ -74,7 +74,7 @@ def _probe(task: Task) -> Tensor:
 
 
 def _materialised(module: nn.Module, probe: Tensor) -> nn.Module:
-    """Lazy layers get their weights in a first forward pass, from the caller's random stream."""
+    """Gives lazy layers their weights in a first forward pass, from the caller's random stream."""
     if not any(isinstance(m, LazyModuleMixin) for m in module.modules()):
         return module
     module = copy.deepcopy(module)
@@ -108,7 +108,7 @@ def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Li
 
 
 def _plain(linear: nn.Linear) -> nn.Linear:
-    """The same function as an ordinary, trainable layer with bias."""
+    """Makes an ordinary, trainable layer with bias that computes the same function."""
     parameters = dict(linear.named_parameters())
     header = nn.Linear(linear.in_features, linear.out_features)
     with torch.no_grad():
@@ -118,7 +118,7 @@ def _plain(linear: nn.Linear) -> nn.Linear:
 
 
 def _without(module: nn.Module, name: str) -> nn.Module:
-    """The module with an identity in the place of its header."""
+    """Puts an identity in the place of the module's header."""
     if not name:
         return nn.Identity()
     parent, _, child = name.rpartition(".")
@@ -127,7 +127,7 @@ def _without(module: nn.Module, name: str) -> nn.Module:
 
 
 def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Tensor) -> None:
-    """In training mode too: a dropout behind the header would show there only."""
+    """Compares in training mode too, because a dropout behind the header would show only there."""
     for training in (False, True):
         before, after = (_forward(copy.deepcopy(m), probe, training=training) for m in (module, parts))
         if before.shape != after.shape or not torch.allclose(before, after, rtol=1e-5, atol=1e-6):
@@ -177,7 +177,7 @@ def _line(error: Exception) -> str:
 
 
 def header_rows(header: nn.Linear) -> Tensor:
-    """The header as class rows (weight[s], bias[s]): [S, d + 1], a copy."""
+    """Returns a copy of the header as class rows (weight[s], bias[s]): [S, d + 1]."""
     return torch.cat([header.weight, header.bias[:, None]], dim=1)
 
 

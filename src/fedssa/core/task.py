@@ -1,4 +1,4 @@
-"""The task that all clients share: all a server needs to start."""
+"""The task is what all clients share, and all that a server needs to start."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Build = Callable[[], "SplitModel"]
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """A task as it is written down: all of it but how models are built."""
+    """A task is written down as these facts, which are all of it but how models are built."""
 
     num_classes: int
     input_shape: tuple[int, ...]
@@ -41,14 +41,14 @@ class Task:
     prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes
 
     def shared_start(self, seed: int) -> "SplitModel":
-        """The shared model with the weights it starts from, at the server and at every client."""
+        """Builds the shared model with the weights it starts from, at the server and at every client."""
         if self.build_shared is None:
             raise SettingsError("models.shared is missing: this task has no shared model, and the method asks for it")
         with seeded(seed, "server"):
             return self.build_shared()
 
     def server_start(self, seed: int) -> "SplitModel":
-        """The server's own model with the weights it starts from."""
+        """Builds the server's own model with the weights it starts from."""
         if self.build_server is None:
             raise SettingsError(
                 "models.server is missing: this task has no model for the server, and the method asks for it"
@@ -57,7 +57,7 @@ class Task:
             return self.build_server()
 
     def prototype_start(self, name: str, seed: int) -> "SplitModel":
-        """A model of an architecture that the server can run, with the weights that all clients with it start from."""
+        """Builds a model of a prototype that the server can run, with the weights that all its clients start from."""
         if name not in self.prototypes:
             known = ", ".join(self.prototypes) or "none"
             raise SettingsError(f"models.prototypes: has no {name!r}, which a client says it has; it has {known}")
@@ -70,7 +70,7 @@ class Task:
 
     @cached_property
     def shared_layout(self) -> Layout:
-        """What every state of the shared model looks like."""
+        """Says what every state of the shared model looks like."""
         return layout_of(module_state(self.shared_start(0)))
 
 

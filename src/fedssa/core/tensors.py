@@ -1,4 +1,4 @@
-"""Tensors by name: their digest, their bytes (safetensors), and copies that share no memory with anything."""
+"""Tensors go by name: they are hashed, packed as safetensors, and copied such that the copy shares no memory."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def digest(tensors: Tensors) -> str:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor, not a copy."""
+    """Returns the memory of a contiguous tensor, not a copy."""
     if tensor.numel() == 1:  # it is contiguous with any stride
         tensor = own(tensor)
     array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
@@ -35,12 +35,12 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def own(tensor: Tensor) -> Tensor:
-    """A contiguous, detached copy that shares no memory with anything."""
+    """Returns a contiguous, detached copy that shares no memory with anything."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """A NaN or an infinity is always an extreme value; looking for those two is faster than at every element."""
+    """Looks only at the extremes, which is faster: a NaN or an infinity among the elements is always one of them."""
     floats = (t for t in tensors if t.is_floating_point() and t.numel())
     return all(math.isfinite(extreme) for t in floats for extreme in torch.aminmax(t))
 
@@ -50,14 +50,14 @@ def layout_of(tensors: Tensors) -> Layout:
 
 
 def module_state(module: nn.Module) -> Tensors:
-    """All parameters and buffers, those a state_dict leaves out too, as live tensors (not copies)."""
+    """Returns all parameters and buffers, those a state_dict leaves out too, as live tensors (not copies)."""
     named = (*module.named_parameters(), *module.named_buffers())
     return {name: tensor.detach() for name, tensor in named}
 
 
 @torch.no_grad()
 def copy_in(source: Tensors, target: Tensors) -> None:
-    """Write one state into the tensors of another; both must have the same names and shapes."""
+    """Writes one state into the tensors of another; both must have the same names and shapes."""
     shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (source, target)]
     if shapes[0] != shapes[1]:
         raise ModelError(
@@ -69,7 +69,7 @@ def copy_in(source: Tensors, target: Tensors) -> None:
 
 
 def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:
-    """One safetensors blob with a JSON object in its metadata."""
+    """Makes one safetensors blob with a JSON object in its metadata."""
     return save(tensors, metadata={"meta": json.dumps(meta, separators=(",", ":"), allow_nan=False)})
 
 
@@ -86,7 +86,7 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
 
 
 def blob_of(tensors: Tensors) -> bytes:
-    """Tensors alone, where what is said of them travels beside them; none are no bytes."""
+    """Packs tensors alone, for where their metadata travel beside them; no tensors give no bytes."""
     return save({name: own(tensor) for name, tensor in tensors.items()}) if tensors else b""
 
 

@@ -1,4 +1,4 @@
-"""The one training loop, the phases of a client's round that run it, and evaluation."""
+"""All training runs one loop, `fit`; the phases of a client's round call it, and evaluation follows."""
 
 import math
 from collections import Counter
@@ -31,7 +31,7 @@ EVAL_BATCH = 256  # a constant: the bits of a logit depend on the size of its ba
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How weights are trained: the optimiser has a fresh state in every phase."""
+    """Says how weights are trained; the optimiser has a fresh state in every phase."""
 
     epochs: Annotated[int, Ge(1), Le(10**6)] = 1
     batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
@@ -41,16 +41,16 @@ class Training:
     schedule: Schedule = field(default_factory=Constant)
 
     def rates(self, t: int, num_rounds: int, num_steps: int, lr: float | None = None) -> Iterator[float]:
-        """The learning rate of each step of a phase in round t; before the first round as in it."""
+        """Yields the learning rate of each step of a phase in round t; before the first round it is as in it."""
         for step in range(num_steps):
             yield (lr or self.lr) * self.schedule.factor(max(0, t), num_rounds, step, num_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining(Training):
-    """How a client trains between receiving and answering."""
+    """Says how a client trains between receiving and answering."""
 
-    augment: bool = False  # training batches, as the data set allows it
+    augment: bool = False  # whether training batches are, as the data set allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ Part = Literal["extractor", "header"] | type[nn.Module]  # of the client's net, 
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch of a client's training. What it does not say is as in [local]."""
+    """A phase is one stretch of a client's training. What it does not say is as in [local]."""
 
     loss: Loss
     data: Literal["train", "public", "all-public", "both"] | Tensor = "train"  # a tensor: places in its own samples
@@ -94,7 +94,7 @@ class Fitted(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A phase that has run."""
+    """Pairs a phase that has run with its outcome."""
 
     phase: Phase
     fitted: Fitted
@@ -107,7 +107,7 @@ def fit(
     how: Training,
     rates: Iterable[float],
 ) -> Fitted:
-    """Every training of ours is this loop: clients' phases, tuning, and servers."""
+    """Runs the loop of every training: clients' phases, tuning, and servers."""
     steps, total, sizes = how.optimiser.start(params), 0.0, Counter[int]()
     for batch, lr in zip(batches, rates, strict=True):
         value = loss(batch)
@@ -132,7 +132,7 @@ def num_batches(num_samples: int, batch_size: int) -> int:
 def train(
     client: "Client", phases: Sequence[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
 ) -> list[Trained]:
-    """One phase after another; the first on the client's own samples has the same batches with every method."""
+    """Runs the phases in order; the first on the client's own samples has the same batches with every method."""
     ran, norm = list[Trained](), client.header_norm()
     for number, phase in enumerate(phases):
         first = not kind and phase.is_private and not any(before.phase.is_private for before in ran)
@@ -155,7 +155,7 @@ def train(
 
 @contextmanager
 def only(client: "Client", trains: Sequence[Part]) -> Iterator[list[nn.Parameter]]:
-    """Within, these parts train and the others are frozen and in eval mode; what a user froze stays frozen."""
+    """Lets these parts train and freezes the others, in eval mode; what a user froze stays frozen."""
     modules = nn.ModuleList([client.net, *client.modules()])
     modules.train()
     if not trains:
@@ -182,7 +182,7 @@ def _part(client: "Client", part: Part) -> nn.Module:
 def batches_of(
     client: "Client", phase: Phase, local: LocalTraining, ctx: "Context", stream: str | None
 ) -> tuple[int, Iterator[Batch]]:
-    """E epochs over the phase's samples; the last, smaller batch of an epoch is used too."""
+    """Draws E epochs over the phase's samples; the last, smaller batch of an epoch is used too."""
     pool, size = places(client, phase, ctx), phase.batch_size or local.batch_size
     epochs = local.epochs if phase.epochs is None else phase.epochs
     order = torch_rng(ctx.seed, "batches", t=ctx.t, client=client.id, phase=stream)
@@ -198,7 +198,7 @@ def batches_of(
 
 
 def places(client: "Client", phase: Phase, ctx: "Context") -> Tensor:
-    """Where the samples of a phase are, as `Batch.index` says it."""
+    """Returns the places of a phase's samples, as `Batch.index` counts them."""
     if isinstance(phase.data, Tensor):
         return phase.data
     own, public = torch.arange(len(client.data.train)), ctx.public
@@ -235,7 +235,7 @@ def batch_of(client: "Client", samples: Samples, index: Tensor) -> Tensor:
 
 
 def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Tensor:
-    """Augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
+    """Returns augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
     samples = client.data.train
     rng = torch_rng(ctx.seed, "augment", t=ctx.t, client=client.id, step=step, phase=stream)
     size = samples.x.shape[1:3]
@@ -247,7 +247,7 @@ def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step:
 # -- passes without training -----------------------------------------------------------------------------------------
 @torch.no_grad()
 def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
-    """Of each class the mean representation of its training samples [S, d], and their number [S]."""
+    """Returns the mean representation of each class's training samples [S, d], and their number [S]."""
     samples, num_classes = client.data.train, client.task.num_classes
     sums = client.net.header.weight.new_zeros(num_classes, client.task.width)
     for index, representations in _passes(client, samples):
@@ -258,12 +258,12 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def outputs(client: "Client", samples: Samples) -> Tensor:
-    """The logits of the client's net as it is now: [n, S]."""
+    """Returns the logits of the client's net as it is now: [n, S]."""
     return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
 
 
 def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
-    """Representations batch by batch in eval mode; they are counted as work of the round."""
+    """Yields representations batch by batch in eval mode, and counts them as work of the round."""
     client.net.eval()
     client.num_passed += len(samples)
     for index in torch.split(torch.arange(len(samples)), EVAL_BATCH):
@@ -272,7 +272,7 @@ def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor
 
 @torch.no_grad()
 def representations(client: "Client", samples: Samples, num: int) -> Tensor:
-    """What the header sees of the first samples: at most [num, d]."""
+    """Returns what the header sees of the first samples: at most [num, d]."""
     found = [client.net.header.weight.new_zeros(0, client.task.width)]
     with one_thread(), using(client.kernel):
         if num and len(samples):
@@ -281,7 +281,7 @@ def representations(client: "Client", samples: Samples, num: int) -> Tensor:
 
 
 def evaluate(client: "Client", method: "AnyMethod") -> Scores:
-    """The client's own model on its own validation and test samples."""
+    """Scores the client's own model on its own validation and test samples."""
     for module in (client.net, *client.modules()):
         module.eval()
     return Scores(
