@@ -1,1 +1,1 @@
-"""Costs: FLOPs of what a method really computes. Communication is counted from the payloads, in core."""
+"""This counts the FLOPs that a method really computes. Communication is counted from the payloads, in core."""

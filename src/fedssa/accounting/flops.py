@@ -1,4 +1,4 @@
-"""FLOPs of a round: matrix products and convolutions of training, forward and backward, dense.
+"""FLOPs of a round are those of matrix products and convolutions of training, forward and backward, dense.
 
 A client's step is counted with torch's own formulas on a copy of the client, for three small batches; all methods are
 at most quadratic in the batch, so these three say what any batch costs. The extra models, views and passes of a method
@@ -30,7 +30,7 @@ BATCHES = (2, 3, 4)  # not 1: batch normalisation cannot train on it
 
 @dataclass(frozen=True)
 class StepCost:
-    """FLOPs of a step with a batch of b: constant + linear·b + quadratic·b²."""
+    """A step with a batch of b costs constant + linear·b + quadratic·b² FLOPs."""
 
     constant: int
     linear: int
@@ -48,7 +48,7 @@ class FlopCounter:
     _passes: dict[Hashable, int] = field(default_factory=dict)
 
     def of_round(self, client: Client, trained: Sequence[Trained], ctx: Context) -> int:
-        """Of phases that have run, and of the passes through the extractor besides them."""
+        """Counts phases that have run, and the passes through the extractor besides them."""
         layout = _layout(client.state())
         total = 0
         for number, (phase, fitted) in enumerate(trained):
@@ -62,7 +62,7 @@ class FlopCounter:
 
 
 def _kind(phase: Phase) -> Hashable:
-    """The loss by its name: one that is made anew in every round is no other kind of step."""
+    """Knows a loss by its name, because one that is made anew in every round is no other kind of step."""
     data = "some" if isinstance(phase.data, torch.Tensor) else phase.data
     return getattr(phase.loss, "__qualname__", type(phase.loss)), data, phase.trains
 
@@ -80,7 +80,7 @@ def count_step(client: Client, phase: Phase, ctx: Context) -> StepCost:
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What torch's FlopCounterMode counts, without importing torch's compiler: that takes every worker a second."""
+    """Counts as torch's FlopCounterMode, without importing torch's compiler, which takes every worker a second."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -101,7 +101,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def counting() -> Iterator[Callable[[], int]]:
-    """Around what is to be counted as it runs; afterwards it says how much that was. Bits stay as they are."""
+    """Counts what runs inside; the function it yields says how much that was. Bits stay as they are."""
     counter = Counting()
     with counter:
         yield lambda: counter.flops
@@ -110,7 +110,7 @@ def counting() -> Iterator[Callable[[], int]]:
 def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int:
     pool = places(client, phase, ctx)
     index = pool[torch.arange(size) % len(pool)]
-    with only(client, phase.trains), seeded(0, "training"), using("torch"):  # of what C computes it would see nothing
+    with only(client, phase.trains), seeded(0, "training"), using("torch"):  # the counter cannot see what C computes
         batch = batch_at(client, phase, index, ctx, 0, None, augment=False)
         with counting() as counted:
             phase.loss(client, batch).backward()  # type: ignore[no-untyped-call]
@@ -118,7 +118,7 @@ def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int
 
 
 def _flops_of_pass(client: Client) -> int:
-    """A sample's way through the extractor."""
+    """Counts one sample's way through the extractor."""
     x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64))
     client.net.eval()
     with torch.no_grad(), using("torch"), counting() as counted:

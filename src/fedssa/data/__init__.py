@@ -1,4 +1,4 @@
-"""Data sets: where they come from, and one canonical form for all of them."""
+"""Data sets come from many places, and all get one canonical form."""
 
 from fedssa.data.cifar import Cifar10, Cifar100
 from fedssa.data.dataset import Arrays, Dataset, Source, prepare

@@ -1,4 +1,4 @@
-"""What a source decodes to, the forms it may have, and the one order and digest that all sources share."""
+"""A source decodes to arrays of certain forms, and all sources share one order and one digest."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ TYPES = "give images as uint8 (0 to 255) or float32, features as float32"  # oth
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Images of uint8 are mapped to [-1, 1] later; float32 is used as it is."""
+    """Holds samples: images of uint8 are mapped to [-1, 1] later; float32 is used as it is."""
 
     x: np.ndarray  # uint8 or float32 [n, H, W, C], or float32 [n, d]
     y: np.ndarray  # int64 [n]
@@ -22,7 +22,7 @@ class Arrays:
 
 
 def arrays_from(x: object, y: object, class_names: Sequence[str] | None, where: str) -> Arrays:
-    """Arrays from what users store: bytes or floats, channels first or last, labels as numbers or names."""
+    """Makes Arrays of what users store: bytes or floats, channels first or last, labels as numbers or names."""
     labels, names = number_labels(np.asarray(y), class_names, where)
     return Arrays(standard_x(np.asarray(x), where), labels, names)
 
@@ -50,7 +50,7 @@ def _float32(x: np.ndarray) -> np.ndarray:
 
 
 def number_labels(y: np.ndarray, class_names: Sequence[str] | None, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels as int64 and the names of the classes; labels that are names are numbered in sorted order."""
+    """Returns labels as int64 and the names of the classes; labels that are names are numbered in sorted order."""
     if y.dtype.kind in "iub":
         names = tuple(map(str, class_names)) if class_names is not None else _count_names(y, where)
         return y.astype(np.int64), names
@@ -96,7 +96,7 @@ def check(arrays: Arrays, where: str) -> None:
 
 
 def canonical(arrays: Arrays) -> Arrays:
-    """The same samples sorted by a hash of each, so that their order no longer tells where they came from."""
+    """Sorts the samples by a hash of each, so that their order no longer tells where they came from."""
     x, y = np.ascontiguousarray(arrays.x), np.ascontiguousarray(arrays.y, dtype="<i8")
     keys = [_sample_key(x[i], y[i : i + 1]) for i in range(len(y))]
     order = sorted(range(len(y)), key=keys.__getitem__)

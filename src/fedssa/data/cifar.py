@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, found on this machine in any of their published forms, or downloaded.
+"""CIFAR-10 and CIFAR-100 are found on this machine in any of their published forms, or downloaded.
 
 A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009,
 https://www.cs.toronto.edu/~kriz/cifar.html. Train and test part are merged: each client splits its own share.
@@ -61,7 +61,7 @@ class Cifar100(_Cifar):
 
 
 def _candidates(folder: Path, release: Release) -> Iterator[list[Path]]:
-    """Complete sets of files, those that are quick to read first."""
+    """Yields complete sets of files, those that are quick to read first."""
     bases = [*(folder / name for name in release.subfolders), folder]
     for base in bases:
         for form in release.forms:

@@ -1,4 +1,4 @@
-"""The files in which CIFAR was published: python batches and binary batches, packed or unpacked."""
+"""This reads the files in which CIFAR was published: python batches and binary batches, packed or unpacked."""
 
 import gzip
 import io
@@ -22,7 +22,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # uint8 [n, 3072] with channels first, la
 
 @dataclass(frozen=True)
 class Form:
-    """One of the forms in which a data set was published."""
+    """A form is one of those in which a data set was published."""
 
     archive: str
     folder: str  # in the archive
@@ -55,7 +55,7 @@ DAMAGE = (OSError, EOFError, ValueError, tarfile.TarError, zlib.error)
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Python's pickles may call any function; these may only build arrays and byte strings."""
+    """Lets a pickle, which may call any function, only build arrays and byte strings."""
 
     @override
     def find_class(self, module: str, name: str) -> Any:
@@ -97,7 +97,7 @@ def parse_python(blob: bytes, label: bytes) -> Batch:
 
 
 def parse_binary(blob: bytes, num_labels: int) -> Batch:
-    """Rows of one or two labels (coarse, fine), each a byte, and the pixels."""
+    """Parses rows of one or two labels (coarse, fine), each a byte, and the pixels."""
     if len(blob) % (num_labels + PIXELS):
         raise ValueError(f"{len(blob):,} bytes is no multiple of {num_labels + PIXELS:,}, the size of a row")
     rows = np.frombuffer(blob, dtype=np.uint8).reshape(-1, num_labels + PIXELS)

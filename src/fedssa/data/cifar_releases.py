@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as they were published: archives, class names, checksums."""
+"""This lists how CIFAR-10 and CIFAR-100 were published: archives, class names, checksums."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 
 @dataclass(frozen=True)
 class Release:
-    """One of the two data sets as it was published."""
+    """Describes one of the two data sets as it was published."""
 
     name: str
     subfolders: tuple[str, ...]  # in which it may be below a folder of data sets

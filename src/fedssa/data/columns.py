@@ -1,4 +1,4 @@
-"""Columns of parquet tables as arrays: which can be samples or labels, and their values.
+"""Columns of parquet tables become arrays: this tells which can be samples or labels, and takes their values.
 
 pyarrow has no types for mypy: its types, columns and schemas are Any here.
 """
@@ -15,7 +15,7 @@ from fedssa.errors import DataError
 
 
 def is_image(kind: Any) -> bool:
-    """Encoded images, plain or as the struct {bytes, path} of the hub, or (nested) lists of numbers."""
+    """Accepts encoded images, plain or as the struct {bytes, path} of the hub, or (nested) lists of numbers."""
     types = optional("pyarrow").types
     if types.is_struct(kind):
         return any(field.name == "bytes" and _is_binary(field.type) for field in kind)
@@ -54,7 +54,7 @@ def label_values(column: Any, where: str) -> np.ndarray:
 
 
 def sample_values(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
-    """The samples of columns, each with what errors call it: images are decoded, lists are stacked."""
+    """Takes the samples of columns, each with what errors call it: images are decoded, lists are stacked."""
     kind = columns[0][0].type
     for column, where in columns:
         if not is_image(column.type) or column.type != kind:
@@ -87,7 +87,7 @@ def _stacked(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
 
 
 def _dense(chunk: Any, where: str) -> np.ndarray:
-    """[n, ...] of lists in lists; all lists of one depth must be equally long."""
+    """Makes [n, ...] of lists in lists; all lists of one depth must be equally long."""
     shape = [len(chunk)]
     while _is_list(chunk.type):
         lengths = optional("pyarrow.compute").list_value_length(chunk).unique().to_pylist()
@@ -101,7 +101,7 @@ def _dense(chunk: Any, where: str) -> np.ndarray:
 
 
 def class_names(schemas: Sequence[Any], label: str, where: str) -> tuple[str, ...] | None:
-    """The names that the `datasets` library stores beside a column of numbers, the same in all files."""
+    """Reads the names that the `datasets` library stores beside a column of numbers, the same in all files."""
     found = {_stored_names(schema, label) for schema in schemas}
     if len(found) > 1:
         raise DataError(f"{where}: its files name the classes of {label} differently; read them one by one")

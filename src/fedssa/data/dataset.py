@@ -1,4 +1,4 @@
-"""A data set that is ready to use: decoded once, in canonical order, mapped from the cache.
+"""A data set that is ready to use was decoded once, has canonical order, and is mapped from the cache.
 
 A source (`Cifar10`, `Parquet`, ...) finds files and decodes them; `prepare` keeps the result in
 `<cache>/arrays/<key>/` as x.npy, y.npy and meta.json, so that other processes can open it at no cost.
@@ -28,7 +28,7 @@ META, NAMES = "meta.json", ("x.npy", "y.npy", "meta.json")
 
 
 class Source(Protocol):
-    """A frozen dataclass; its fields are the options of a recipe's [data] table."""
+    """A source is a frozen dataclass; its fields are the options of a recipe's [data] table."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -52,7 +52,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """(C, H, W) of images, (d,) of vectors."""
+        """Returns (C, H, W) for images, (d,) for vectors."""
         shape: tuple[int, ...] = self.x.shape[1:]
         return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
 

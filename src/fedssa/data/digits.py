@@ -1,4 +1,4 @@
-"""The digits that come with the package, so that a first run needs no download."""
+"""These digits come with the package, so that a first run needs no download."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One file from the web: resumed when interrupted, checked, and in place only when whole."""
+"""A file from the web is resumed when interrupted, checked, and put in place only when whole."""
 
 import fcntl
 import hashlib
@@ -18,7 +18,7 @@ PIECE = 1 << 18
 
 
 def download(url: str, target: Path, sha256: str) -> None:
-    """Raises OSError, whose text is the reason, when the file cannot be had."""
+    """Fetches the file, or raises OSError, whose text is the reason, when it cannot be had."""
     part = target.with_name(target.name + ".part")
     with _alone(target.with_name(target.name + ".lock")):
         if target.exists():  # another process was faster

@@ -1,4 +1,4 @@
-"""Data from a user's own function, for all that has no reader here."""
+"""Data that have no reader here come from a user's own function."""
 
 import importlib
 from collections.abc import Mapping

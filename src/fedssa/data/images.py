@@ -1,4 +1,4 @@
-"""Compressed images to pixels, and image files in one folder per class."""
+"""Compressed images become pixels; image files may lie in one folder per class."""
 
 import io
 import os
@@ -20,7 +20,7 @@ SPLITS = {"train", "test", "val", "valid", "validation"}
 
 
 def decode_images(items: Sequence[bytes | Path], name: Callable[[int], str]) -> np.ndarray:
-    """uint8 [n, H, W, C] of encoded images; `name(i)` is what errors call the i-th."""
+    """Decodes images to uint8 [n, H, W, C]; `name(i)` is what errors call the i-th."""
     first = _pixels(items[0], name(0))
     x = np.empty((len(items), *first.shape), dtype=np.uint8)
 
@@ -78,7 +78,7 @@ class ImageFolder:
         return arrays_from(x, labels, None, str(expand(self.dir)))
 
     def _samples(self) -> list[tuple[Path, str]]:
-        """Image files and their classes; folders without images count for nothing."""
+        """Finds image files and their classes; folders without images count for nothing."""
         root, suffixes = expand(self.dir), _suffixes()
         paths = [path for path in sorted(root.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()]
         inner = [path.relative_to(root).parts for path in paths]  # (class, ..., name) or (split, class, ..., name)
@@ -90,7 +90,7 @@ class ImageFolder:
 
 
 def _counts(parts: tuple[str, ...]) -> bool:
-    """Whether an image is in a subfolder, and not hidden."""
+    """Tells whether an image is in a subfolder, and not hidden."""
     return len(parts) > 1 and not any(part.startswith(".") for part in parts)
 
 

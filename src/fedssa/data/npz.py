@@ -1,4 +1,4 @@
-"""Arrays that a user stored with numpy.savez."""
+"""This reads arrays that a user stored with numpy.savez."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parquet files with a column of images or arrays and a column of labels, as on the Hugging Face hub."""
+"""This reads parquet files with a column of images or arrays and one of labels, as on the Hugging Face hub."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Parquet:
 
 
 def read_parquet(files: Sequence[Path], image: str | None = None, label: str | None = None) -> Arrays:
-    """All rows of all files; a column that is not named is guessed from types and usual names."""
+    """Reads all rows of all files; a column that is not named is guessed from types and usual names."""
     where = place_of(files)
     schemas = [_read(file, lambda parquet, path: parquet.read_schema(path)) for file in files]
     image = image or _guess(schemas[0], "image", files[0])
@@ -65,7 +65,7 @@ def _table(file: Path, schema: Any, columns: set[str]) -> Any:
 
 
 def _guess(schema: Any, role: str, file: Path) -> str:
-    """The only column that can be meant, or the only one with a usual name."""
+    """Returns the only column that can be meant, or the only one with a usual name."""
     fits = is_image if role == "image" else is_label
     able = [field.name for field in schema if fits(field.type)]
     for guess in (able, [name for name in able if name in USUAL[role]]):

@@ -1,4 +1,4 @@
-"""Where data are looked for and where prepared data are kept."""
+"""This says where data are looked for and where prepared data are kept."""
 
 import importlib
 import os
@@ -10,7 +10,7 @@ from fedssa.errors import DataError
 
 
 def expand(text: str) -> Path:
-    """The absolute path of what a user wrote, who may mean a home folder by `~`."""
+    """Returns the absolute path of what a user wrote, who may mean a home folder by `~`."""
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as err:
@@ -43,7 +43,7 @@ def unwritable(folder: Path, err: OSError) -> DataError:
 
 
 def place_of(files: Sequence[Path]) -> str:
-    """What errors call the origin of data: the file, or the folder of several files."""
+    """Returns what errors call the origin of data: the file, or the folder of several files."""
     return str(files[0] if len(files) == 1 else files[0].parent)
 
 

@@ -1,4 +1,4 @@
-"""Progress of long steps, drawn on a terminal and nowhere else."""
+"""The progress of long steps is drawn on a terminal and nowhere else."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What is computed in C where it pays, and the same in torch: one interface, and a choice (`run.kernel`).
+"""Kernels run in C where it pays, and else in torch: there is one interface, and a choice (`run.kernel`).
 
 conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that the pool's gradient is sparse
 gather           samples by index → a batch as a model takes it, augmented or not
@@ -26,7 +26,7 @@ _chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
 
 @contextmanager
 def using(kernel: Kernel) -> Iterator[None]:
-    """What runs inside uses this implementation."""
+    """Makes what runs inside use this implementation."""
     token = _chosen.set(kernel)
     try:
         yield
@@ -35,7 +35,7 @@ def using(kernel: Kernel) -> Iterator[None]:
 
 
 def resolve(kernel: str) -> str:
-    """The implementation that a setting means on this machine: its bits are those of no other."""
+    """Returns the implementation that a setting means on this machine; each one gives bits of its own."""
     where = "run.kernel"
     if kernel == "auto":
         where, kernel = VARIABLE, os.environ.get(VARIABLE) or "auto"
@@ -49,14 +49,14 @@ def resolve(kernel: str) -> str:
 
 
 def why_slow() -> str | None:
-    """What is lost on this machine, and how to get it."""
+    """Says why this machine computes slowly, and what to do if anything; None if it does not."""
     if why_not := in_c.missing():
         return why_not
     return None if in_c.has_avx2() else "this processor has no AVX2, so the C kernel is no gain"
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """relu(max_pool2d(conv2d(x, weight, bias), 2)) of images [B, C, H, W] in any memory format."""
+    """Returns relu(max_pool2d(conv2d(x, weight, bias), 2)) of images [B, C, H, W] in any memory format."""
     if not len(x):
         raise ValueError("an empty batch")
     if _use_c() and in_c.can_convolve(x, weight, bias):
@@ -65,7 +65,7 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def gather(samples: Tensor, index: Tensor, moves: Moves | None = None) -> Tensor:
-    """Of the samples [n, H, W, C] or [n, size] a batch of floats, bytes as [-1, 1]; images are moved, if told so."""
+    """Gathers samples [n, H, W, C] or [n, size] into a batch of floats, bytes as [-1, 1]; `moves` move images."""
     if _use_c() and in_c.can_gather(samples):
         return in_c.gather(samples, index, moves)
     return in_torch.gather(samples, index, moves)

@@ -1,4 +1,4 @@
-"""The kernels in C (conv_relu_pool.c, batch.c), called through ctypes from a library built with the package."""
+"""The kernels in C (conv_relu_pool.c, batch.c) are called through ctypes from a library built with the package."""
 
 import ctypes
 import hashlib
@@ -18,7 +18,7 @@ LIBRARY = "_native"  # named in setup.py, too
 
 
 class Call(ctypes.Structure):
-    """`Call` of conv_relu_pool.c, field by field."""
+    """This is `Call` of conv_relu_pool.c, field by field."""
 
     _fields_ = (
         *(
@@ -31,7 +31,7 @@ class Call(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """`Batch` of batch.c, field by field."""
+    """This is `Batch` of batch.c, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num", "height", "width", "channels", "num_samples")),
@@ -54,7 +54,7 @@ def _library() -> ctypes.CDLL | OSError:
 
 
 def _is_stale(built_from: bytes) -> bool:
-    """In a checkout the sources lie beside it, and may have changed since."""
+    """Tells whether the sources, which lie beside the library in a checkout, have changed since it was built."""
     sources = sorted(Path(__file__).parent.glob("*.[ch]"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
     return bool(sources) and built_from != digest.encode()
@@ -67,7 +67,7 @@ def _loaded() -> ctypes.CDLL:
 
 
 def missing() -> str | None:
-    """Why there is no C kernel here; None if there is one."""
+    """Says why there is no C kernel here; None if there is one."""
     library = _library()
     if isinstance(library, OSError):
         return f"there is no C kernel ({library}); install a C compiler (gcc or clang), then fedssa anew"
@@ -89,8 +89,10 @@ def can_gather(samples: Tensor) -> bool:
 
 
 def _watched(*tensors: Tensor) -> bool:
-    """Whether torch must see each operation, or there is no memory behind a tensor: what C does, a tracer, a compiler
-    or torch.func would miss."""
+    """Tells whether torch must see each operation, or a tensor has no memory that C can read.
+
+    A tracer, a compiler or torch.func would miss what C does.
+    """
     return (
         any(type(t) not in (Tensor, torch.nn.Parameter) or t.device.type != "cpu" for t in tensors)
         or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
@@ -109,7 +111,7 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _nhwc(x: Tensor) -> Tensor:
-    """[A, C, H, W] as contiguous [A, H, W, C]; of a tensor that is channels_last in memory not a copy."""
+    """Turns [A, C, H, W] into contiguous [A, H, W, C], without a copy if it is channels_last in memory."""
     return x.detach().permute(0, 2, 3, 1).contiguous()
 
 
@@ -171,7 +173,7 @@ def _table() -> Tensor:
 
 
 def _refuse_other_kinds(index: Tensor, moves: Moves | None) -> None:
-    """What torch would cast or broadcast, C would read beyond the end of."""
+    """Refuses what torch would cast or broadcast, because C would read beyond its end."""
     if index.dtype != torch.int64 or index.ndim != 1:
         raise ValueError(f"an index of {index.dtype} {list(index.shape)}: should be int64 [B]")
     kinds = [(t.dtype, t.shape) for t in moves or ()]

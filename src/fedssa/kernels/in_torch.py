@@ -1,4 +1,4 @@
-"""The kernels in torch: the reference, and what runs where there is no compiled library."""
+"""The kernels in torch are the reference, and run where C does not."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from fedssa.kernels.moves import Moves
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """ReLU and max-pool commute; pooling first leaves the ReLU a quarter of the work."""
+    """Pools first, which leaves the ReLU a quarter of the work: ReLU and max-pool commute."""
     return torch.relu(max_pool2d(conv2d(x, weight, bias), 2))
 
 
@@ -18,12 +18,12 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
 
 
 def as_floats(x: Tensor) -> Tensor:
-    """Bytes become [-1, 1]; floats stay as they are."""
+    """Maps bytes to [-1, 1]; floats stay as they are."""
     return x.to(torch.float32).mul_(1 / 127.5).sub_(1.0) if x.dtype == torch.uint8 else x
 
 
 def move(x: Tensor, moves: Moves) -> Tensor:
-    """Images [B, H, W, C], moved."""
+    """Moves images [B, H, W, C]."""
     num, height, width, channels = x.shape
     y, across = torch.arange(height), torch.arange(width)
     rows = y + moves.down[:, None]  # [B, H]: where each row of the result comes from

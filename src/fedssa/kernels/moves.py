@@ -1,4 +1,4 @@
-"""How each image of a batch is moved: what augmentation draws, and a kernel applies."""
+"""Moves say how each image of a batch is moved: augmentation draws them, and a kernel applies them."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,10 @@ from torch import Tensor
 
 
 class Moves(NamedTuple):
-    """Of the image that is wanted, pixel (y, x) is pixel (y + down, x + right) of the sample, counted from the right
-    edge if it is mirrored; what lies outside, or in the hole, is 0."""
+    """Pixel (y, x) of a moved image is pixel (y + down, x + right) of the sample.
+
+    If it is mirrored, x counts from the right edge; what lies outside, or in the hole, is 0.
+    """
 
     down: Tensor  # int64 [B]
     right: Tensor  # int64 [B]

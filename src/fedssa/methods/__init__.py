@@ -1,4 +1,4 @@
-"""Methods by name. A new one is a file here and a line in METHODS; from outside, an import path in the recipe."""
+"""Methods go by name. A new one is a file here and a line in METHODS; from outside, an import path in the recipe."""
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
@@ -38,7 +38,7 @@ PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
 
 
 def colour_of(name: str) -> str | None:
-    """Of a method or preset of ours."""
+    """Returns the colour of a method or preset of ours."""
     return PRESETS[name][1].colour if name in PRESETS else METHODS[name].colour if name in METHODS else None
 
 

@@ -34,14 +34,14 @@ from fedssa.methods.parts.public_outputs import next_probabilities, soft_cross_e
 
 @message
 class Outputs:
-    """Of the public samples of one round."""
+    """Holds softmax outputs on the public samples of one round."""
 
     outputs: Annotated[Tensor, probabilities("P", "S")]
 
 
 @message
 class SoftLabels:
-    """The server's for the coming round; None before the first upload."""
+    """The server has these for the coming round; they are None before the first upload."""
 
     outputs: Annotated[Tensor | None, probabilities("P", "S")] = None
 

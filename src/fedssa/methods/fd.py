@@ -35,7 +35,7 @@ class Up:
 
 @message
 class Reports:
-    """The last one of each owner."""
+    """Holds the last report of each owner."""
 
     upload: dict[int, Up] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Down:
 
 @message
 class Teachers:
-    """What a client keeps of the others' outputs; `taught` says for which classes some came."""
+    """A client keeps these outputs of the others; `taught` says for which classes some came."""
 
     outputs: Tensor  # [S, S]
     taught: Tensor  # [S]

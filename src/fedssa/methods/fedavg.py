@@ -1,4 +1,4 @@
-"""FedAvg: whole models are averaged. A reference point for federations of one architecture.
+"""FedAvg: whole models are averaged. It is a reference point for federations of one architecture.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-Efficient Learning of Deep Networks from
 Decentralized Data", AISTATS 2017.

@@ -1,4 +1,4 @@
-"""FedClassAvg: the classifier is averaged; locally, supervised contrastive learning on two views and a proximal term.
+"""FedClassAvg: the classifier is averaged; clients train with a contrastive loss on two views and a proximal term.
 
 Jang, Ha, Jung, Yoon: "FedClassAvg: Local Representation Learning for Personalized Federated Learning on
 Heterogeneous Neural Networks", ICPP 2022.
@@ -35,7 +35,7 @@ from fedssa.methods.parts.means import mean
 
 @message
 class Anchor:
-    """The global header that a client keeps near to."""
+    """Holds the global header that a client stays near to."""
 
     rows: Tensor  # [S, d + 1]
     known: Tensor  # whether one has come
@@ -94,7 +94,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
 
 
 def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:
-    """Supervised contrastive loss; every sample has a positive, because its other view is there."""
+    """Returns the supervised contrastive loss; every sample has a positive, because its other view is there."""
     if normalised:
         features = normalize(features, dim=1)
     similarity = features @ features.T / tau

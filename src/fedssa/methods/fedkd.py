@@ -10,7 +10,7 @@ Communications 2022.
     server:      rebuilds, takes the uniform mean, compresses it the same way, adds *that* to its own mentee
     server → k:  the compressed mean of the last round if k took part in it, else the whole mentee
 
-An SVD that does not converge is sent whole, and counted. A client keeps the mentee it received, not the one it
+A matrix whose SVD does not converge is sent whole, and counted. A client keeps the mentee it received, not the one it
 trained, so that the server and up-to-date clients have the same mentee to the last bit. The mentor is the model
 evaluated.
 """
@@ -43,7 +43,7 @@ from fedssa.methods.parts.model import Received, received_from
 
 @message
 class Update:
-    """Of each tensor of the mentee its whole update, its factors u · diag(s) · v, or nothing if it is zero."""
+    """Holds each mentee tensor's update: whole, as factors u · diag(s) · v, or not at all if it is zero."""
 
     whole: dict[str, Tensor] = field(default_factory=dict)
     u: dict[str, Tensor] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Update:
     failed_svds: Annotated[int | None, Between(1)] = None  # how many did not converge
 
     def verify(self, shapes: Shapes) -> None:
-        """Each tensor is one of the shared model's, whole or as factors of one rank."""
+        """Raises AnswerError unless each tensor is one of the shared model's, whole or as factors of one rank."""
         if not self.u.keys() == self.s.keys() == self.v.keys() or self.whole.keys() & self.u.keys():
             raise AnswerError("factors that do not belong together")
         if (self.failed_svds or 0) > len(self.whole):
@@ -64,7 +64,7 @@ class Update:
 
 @message
 class Mentee:
-    """The server's: the mentee itself, its last update, and who took part when."""
+    """The server keeps the mentee itself, its last update, and who took part when."""
 
     mentee: Annotated[dict[str, Tensor], like("shared")]
     update: Update | None = None
@@ -74,7 +74,7 @@ class Mentee:
 
 @message
 class Down:
-    """One of the two."""
+    """A downlink is the whole mentee or an update of it."""
 
     mentee: Annotated[dict[str, Tensor] | None, like("shared")] = None
     update: Update | None = None
@@ -85,7 +85,7 @@ class Down:
 
 
 class Student(nn.Module):
-    """What is trained beside a client's own net, the mentor."""
+    """The student is trained beside a client's own net, the mentor."""
 
     def __init__(self, mentee: SplitModel, projection: nn.Linear) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class FedKD(Method[Mentee, Down, Update]):
 
 
 def compress(update: Tensors, energy: float) -> Update:
-    """Each matrix (a convolution as out × rest) as SVD factors where those are smaller; a zero tensor is left out."""
+    """Factors each matrix (a convolution as out × rest) by SVD where that is smaller; a zero tensor is left out."""
     whole, factors, failed = dict[str, Tensor](), dict[str, Factors](), 0
     for name, tensor in update.items():
         if not tensor.any():
@@ -200,7 +200,7 @@ def compress(update: Tensors, energy: float) -> Update:
 
 
 def svd(matrix: Tensor, energy: float) -> Factors | None:
-    """At the smallest rank that keeps this share of the energy; None if the matrix itself is not larger."""
+    """Returns factors of the smallest rank with this share of the energy; None if the matrix is not larger."""
     u, s, v = torch.linalg.svd(matrix, full_matrices=False)
     squares = (s / s[0]) ** 2  # of the ratios: a float's square may overflow
     kept = squares.cumsum(0) / squares.sum()
@@ -211,7 +211,7 @@ def svd(matrix: Tensor, energy: float) -> Factors | None:
 
 
 def rebuild(update: Update, like: Tensors) -> Tensors:
-    """What an update stands for, with the names and shapes of `like`."""
+    """Returns what an update stands for, with the names and shapes of `like`."""
     rebuilt = {}
     for name, tensor in like.items():
         if name in update.whole:
@@ -230,7 +230,7 @@ def _sent(update: Update, name: str) -> Tensors:
 
 
 def _wanted(update: Update, name: str, shared: Layout) -> Layout:
-    """How a tensor of the shared model may be sent: whole, or a matrix as factors of one rank."""
+    """Says how a tensor of the shared model may be sent: whole, or a matrix as factors of one rank."""
     if name not in shared:
         return {}
     dtype, shape = shared[name]
@@ -242,6 +242,6 @@ def _wanted(update: Update, name: str, shared: Layout) -> Layout:
 
 @torch.no_grad()
 def add_update(mentee: Tensors, update: Update) -> None:
-    """In place, and the same arithmetic at the server and at the clients."""
+    """Adds in place, with the same arithmetic at the server and at the clients."""
     for name, tensor in rebuild(update, mentee).items():
         mentee[name] += tensor

@@ -8,8 +8,8 @@ AAAI 2022.
     k → server:  C_k^s = mean of f(x) over its samples of class s, with the final model, and their number; s ∈ S_k
     server:      C^s ← mean of C_k^s over this round's participants, by number or uniform
 
-Two kinds of inference: `head`, the headline, and `prototype`: the nearest among the client's own classes, with the
-prototypes it received last and its own where none came.
+There are two kinds of inference: `head`, the headline, and `prototype`, which takes the nearest among the client's own
+classes, with the prototypes it received last and its own where none came.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ ICML 2021.
     k → server:  φ_k, one flat vector; nothing of the header
     server:      φ ← mean of φ_k over this round's participants of the group
 
-Group = clients whose extractors have the same layout and the same start; all of them begin with one extractor. With
+A group is clients whose extractors have the same layout and the same start: all begin with one extractor. With
 all-different architectures nothing is shared. Frozen parts are in eval mode, and each phase has a fresh optimiser.
 The paper's mean is uniform, for clients of equal size; `weights = "count"` is for unequal ones.
 """

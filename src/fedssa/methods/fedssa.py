@@ -38,7 +38,7 @@ from fedssa.methods.parts.class_rows import WeightedRows, class_mask, mean_by_cl
 
 @message
 class ClassRows:
-    """Rows of some classes; without classes it is a whole header that is silent about those whose row is zero."""
+    """Holds rows of some classes; without `classes` it is a whole header, whose zero rows say nothing."""
 
     rows: Annotated[Tensor, f32("m", "d + 1")]
     classes: Annotated[Tensor | None, ids("m")] = None
@@ -84,7 +84,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
             raise ValueError("upload_form = 'masked' hides the counts; use class_weights = 'equal' with it")
 
     def mu(self, t: int) -> float:
-        """The weight of the client's own row in round t."""
+        """Returns the weight of the client's own row in round t."""
         return 0.0 if self.fusion == "replace" else stabilising_mu(self.mu0, self.t_stable, t)
 
     def fuse(self, theirs: Tensor, mine: Tensor, t: int) -> Tensor:

@@ -1,11 +1,11 @@
-"""FedSSA+: FedSSA, and on top of it FedProto's exchange and loss term. Ours; not in the paper.
+"""FedSSA+ is FedSSA with FedProto's exchange and loss term on top. It is ours and not in the paper.
 
     server → k:  class rows θ^s and prototypes C^s, s ∈ S_k (once there are)
     client k:    θ_k^s ← θ^s + μ(t)·θ_k^s, then trains with L = CE + λ·mean((f(x) − C^y)²)
     k → server:  θ_k^s, and C_k^s = mean of f(x) over its samples of class s with the final model; s ∈ S_k
     server:      θ^s ← mean of θ_k^s, C^s ← mean of C_k^s by number of samples, over this round's participants
 
-Two kinds of inference, as in FedProto: `head` and `prototype`.
+There are two kinds of inference, as in FedProto: `head` and `prototype`.
 """
 
 from collections.abc import Sequence

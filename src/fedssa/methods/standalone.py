@@ -1,4 +1,4 @@
-"""Standalone: every client trains alone. The lower bound that everything must be compared with."""
+"""Standalone: every client trains alone. This is the lower bound that everything must be compared with."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final

@@ -1,4 +1,4 @@
-"""Models by name: functions from a Task to a module. A module that is no SplitModel is split for its owner."""
+"""Models go by name; each is a function from a Task to a module. One that is no SplitModel is split for its owner."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The paper's five CNNs: two 5 × 5 convolutions with 2 × 2 max-pooling, two linear layers, the header."""
+"""The paper's five CNNs have two 5 × 5 convolutions with 2 × 2 max-pooling, two linear layers and the header."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Three small multi-layer perceptrons, for vectors (images are flattened)."""
+"""Three small multi-layer perceptrons take vectors (images are flattened)."""
 
 import math
 from functools import partial

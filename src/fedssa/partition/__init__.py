@@ -1,4 +1,4 @@
-"""Who holds which samples: a data set's labels dealt to clients, and each client's own 8:1:1 split."""
+"""A partition says who holds which samples: it deals a data set by its labels, and each client splits its own 8:1:1."""
 
 from fedssa.partition.by_classes import ByClasses
 from fedssa.partition.dirichlet import Dirichlet

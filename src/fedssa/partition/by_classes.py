@@ -14,8 +14,8 @@ from fedssa.partition.partition import Indices, Labels, by_owner, check_samples,
 class ByClasses:
     """A fixed number of classes per client; each class is held by equally many clients.
 
-    For each client and class a share alpha ~ U(0.4, 0.6), normalised over the clients that hold the
-    class; all samples of a held class are dealt (pFedHN: Shamsian et al., "Personalized Federated
+    A share alpha ~ U(0.4, 0.6) is drawn for each client and class, and normalised over the clients that hold
+    the class; all samples of a held class are dealt (pFedHN: Shamsian et al., "Personalized Federated
     Learning using Hypernetworks", ICML 2021).
     """
 
@@ -47,7 +47,7 @@ class ByClasses:
 def draw_holders(
     clients: int, classes_per_client: int, num_classes: int, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """holds[i, c]: client i holds class c; rows have equal sums, columns sums that differ by at most one."""
+    """Draws holds[i, c]: client i holds class c; rows have equal sums, columns sums that differ by at most one."""
     quota = np.full(num_classes, clients * classes_per_client // num_classes)
     quota[rng.permutation(num_classes)[: clients * classes_per_client % num_classes]] += 1
     holds = np.zeros((clients, num_classes), dtype=np.bool_)
@@ -61,7 +61,7 @@ def draw_holders(
 
 
 def draw_counts(size: int, holders: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """How many of a class's samples each of its holders gets."""
+    """Draws how many of a class's samples each of its holders gets."""
     ends = np.cumsum(rng.uniform(0.4, 0.6, holders))
     cuts = np.floor(size * (ends / ends[-1:]) + 0.5).astype(np.int64)
     return np.diff(cuts, prepend=0)

@@ -20,7 +20,7 @@ LARGEST_GAMMA = 1e9  # shares are equal from here on; much larger ones would ove
 class Dirichlet:
     """For each class the shares of the clients ~ Dirichlet(gamma); a small gamma makes clients differ more.
 
-    Redrawn until every client has min_samples, at most 1,000 times; then clients that lack samples
+    It redraws until every client has min_samples, at most 1,000 times; then clients that lack samples
     get them from the largest ones (Hsu et al., "Measuring the Effects of Non-Identical Data
     Distribution for Federated Visual Classification", 2019; the redraw as in Li et al., "Federated
     Learning on Non-IID Data Silos", ICDE 2022).
@@ -42,7 +42,7 @@ class Dirichlet:
         return by_owner(fill_up(owners, self.clients, self.min_samples, rng), self.clients)
 
     def _draw_counts(self, class_sizes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        """counts[c, i] of class c for client i; the last draw may leave clients with too few."""
+        """Draws counts[c, i] of class c for client i; the last draw may leave clients with too few."""
         for _ in range(MAX_REDRAWS):
             blocks = []
             for block in self._draw_blocks(class_sizes, rng):
@@ -54,7 +54,7 @@ class Dirichlet:
         return np.hstack(list(self._draw_blocks(class_sizes, rng)))
 
     def _draw_blocks(self, class_sizes: NDArray[np.int64], rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """The counts of BLOCK clients after BLOCK clients.
+        """Yields the counts of BLOCK clients after BLOCK clients.
 
         Sums of Dirichlet shares are Dirichlet, and so are the shares within a sum: we draw what each
         block gets, then each block's clients. A hopeless draw ends with its first block: with 10,000
@@ -69,9 +69,9 @@ class Dirichlet:
 
 
 def draw_shares(gammas: NDArray[np.float64], rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Rows of shares ~ Dirichlet(gammas), [rows, len(gammas)].
+    """Draws rows of shares ~ Dirichlet(gammas), [rows, len(gammas)].
 
-    G(a) = G(a + 1) · U^(1/a), with logarithms: for a small gamma all variates of a row underflow to
+    It computes G(a) = G(a + 1) · U^(1/a) with logarithms: for a small gamma all variates of a row underflow to
     zero, and 0/0 is no share. The logarithms are scaled such that 1/a does not overflow either.
     """
     scale = min(float(gammas.min()), 1.0)
@@ -85,7 +85,7 @@ def draw_shares(gammas: NDArray[np.float64], rows: int, rng: np.random.Generator
 
 
 def cut(sizes: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Whole numbers of mean sizes[r] · shares[r] that sum to sizes[r].
+    """Draws whole numbers of mean sizes[r] · shares[r] that sum to sizes[r].
 
     The random offset makes the mean exact: plain rounding would always leave the same clients empty
     where shares are equal and clients outnumber samples.
@@ -97,7 +97,7 @@ def cut(sizes: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Ge
 
 
 def fill_up(owners: Indices, clients: int, min_samples: int, rng: np.random.Generator) -> Indices:
-    """Move random samples, each from the then largest client, to the clients with fewer than min_samples."""
+    """Moves random samples, each from the then largest client, to the clients with fewer than min_samples."""
     sizes = np.bincount(owners, minlength=clients)
     lacking = np.maximum(min_samples - sizes, 0)
     if not lacking.any():
@@ -112,7 +112,7 @@ def fill_up(owners: Indices, clients: int, min_samples: int, rng: np.random.Gene
 
 
 def level_down(sizes: NDArray[np.int64], num_moves: int) -> NDArray[np.int64]:
-    """The sizes after taking one num_moves times, each time from the largest."""
+    """Returns the sizes after taking one sample num_moves times, each time from the largest."""
     heap = [(-size, client) for client, size in enumerate(sizes.tolist())]
     heapq.heapify(heap)
     for _ in range(num_moves):

@@ -11,7 +11,7 @@ from fedssa.partition.partition import Indices, Labels
 
 @dataclass(frozen=True)
 class LocalSplit:
-    """One client's samples: sorted indices into the data set."""
+    """Holds one client's samples as sorted indices into the data set."""
 
     train: Indices
     val: Indices
@@ -19,7 +19,7 @@ class LocalSplit:
 
 
 def split_by_class(indices: Indices, labels: Labels, rng: np.random.Generator, *, client: int) -> LocalSplit:
-    """A client's samples 8:1:1 by class: of n samples of a class, test = val = floor(n/10), the rest train.
+    """Splits a client's samples 8:1:1 by class: of n samples of a class, test = val = floor(n/10), the rest train.
 
     If that leaves the test part empty (then: the validation part), it takes one sample of the class with
     the most training samples, which must keep one: every label of test and val is also in train.
@@ -45,7 +45,7 @@ def split_by_class(indices: Indices, labels: Labels, rng: np.random.Generator, *
 
 
 def stratified(labels: Labels, share: float, rng: np.random.Generator) -> Indices:
-    """A share of every class, at least one of its samples and never all of them: sorted indices."""
+    """Draws a share of every class, at least one of its samples and never all of them, as sorted indices."""
     classes = shuffled_classes(np.arange(len(labels)), labels, rng)
     return np.sort(np.concatenate([samples[: _share(len(samples), share)] for samples in classes]))
 

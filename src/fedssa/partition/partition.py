@@ -1,4 +1,4 @@
-"""What a partition is, and the steps that all of them share."""
+"""This defines what a partition is, and the steps that all of them share."""
 
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ class Partition(Protocol):
     def clients(self) -> int: ...
 
     def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
-        """The sample indices of each client, sorted."""
+        """Returns the sample indices of each client, sorted."""
         ...
 
 
@@ -36,7 +36,7 @@ def check_samples(labels: Labels, num_classes: int, clients: int) -> None:
 
 
 def draw_owners(labels: Labels, counts: NDArray[np.int64], rng: np.random.Generator) -> Indices:
-    """The owner of each sample (-1: nobody); counts[c, i] random samples of class c go to client i."""
+    """Draws the owner of each sample (-1: nobody); counts[c, i] random samples of class c go to client i."""
     owners = np.full(len(labels), -1)
     clients = np.arange(counts.shape[1])
     for c, of_class in enumerate(counts):

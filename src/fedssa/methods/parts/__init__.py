@@ -1,1 +1,1 @@
-"""What methods share: class rows, prototypes, a shared model, extractors of a group, outputs on public data, means."""
+"""Methods share these parts: class rows, prototypes, headers, models, extractors of a group, public outputs, means."""

@@ -1,4 +1,4 @@
-"""Class rows: what is exchanged and averaged class by class, rows of headers above all."""
+"""Class rows are what is exchanged and averaged class by class, rows of headers above all."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class WeightedRows(NamedTuple):
-    """Rows of some classes from one client."""
+    """Holds rows of some classes from one client."""
 
     classes: Tensor  # int64 [m], each at most once
     rows: Tensor  # [m, ...]
@@ -17,7 +17,7 @@ class WeightedRows(NamedTuple):
 
 
 def mean_by_class(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Tensor, Tensor]:
-    """For each class the weighted mean of its uploaded rows; a class that nobody uploaded keeps its row.
+    """Takes for each class the weighted mean of its uploaded rows; a class that nobody uploaded keeps its row.
 
     Returns the rows [S, ...] and which classes were uploaded [S]. Weights are normalised first, so that a
     class with one owner gets that owner's row to the last bit.
@@ -35,13 +35,13 @@ def mean_by_class(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Te
 
 
 def mean_row_change(before: Tensor, after: Tensor, which: Tensor) -> float | None:
-    """Mean over those classes of the distance between a row and its successor."""
+    """Returns the mean distance between a row and its successor over the classes in `which`."""
     change = torch.linalg.vector_norm((after.double() - before.double())[which], dim=1)
     return float(change.mean()) if len(change) else None
 
 
 def shaking(before: Tensor, after: Tensor, which: Tensor) -> dict[str, float]:
-    """How far the server's rows moved, for the record."""
+    """Says for the record how far the server's rows moved."""
     moved = mean_row_change(before, after, which)
     return {} if moved is None else {"shaking": moved}
 
@@ -58,5 +58,5 @@ def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:
 
 
 def known_of(seen: Sequence[int], known: Tensor) -> Tensor:
-    """Of some classes those that the server knows, ascending."""
+    """Returns those of the seen classes that the server knows, ascending."""
     return (class_mask(seen, len(known)) & known).nonzero().flatten()

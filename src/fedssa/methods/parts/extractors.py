@@ -1,4 +1,4 @@
-"""Extractors that travel among clients of one layout. The server knows a group's id and length, and nothing else."""
+"""Extractors travel among clients of one layout. The server knows a group's id and length, and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import field
@@ -13,12 +13,12 @@ from fedssa.methods.parts.means import mean
 
 @message
 class Extractors:
-    """Of each group the mean that was taken last."""
+    """Holds the latest mean of each group."""
 
     groups: dict[str, Flat] = field(default_factory=dict)
 
     def of(self, info: ClientInfo) -> Flat | None:
-        """None before anybody of the client's group has uploaded one."""
+        """Returns the mean of the client's group, or None before anybody in it has uploaded one."""
         return self.groups.get(group_of(info))
 
 
@@ -38,7 +38,7 @@ def replace_extractor(client: Client, extractor: Flat) -> None:
 def mean_by_group(
     server: Extractors, uploads: Sequence[Upload[Flat]], weights: Literal["equal", "count"]
 ) -> Extractors:
-    """Over this round's participants of each group; a group without any keeps what it has."""
+    """Averages over this round's participants of each group; a group without any keeps what it has."""
     groups = dict(server.groups)
     for group in sorted({group_of(upload.info) for upload in uploads}):
         own = [upload for upload in uploads if group_of(upload.info) == group]

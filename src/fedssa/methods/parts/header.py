@@ -1,4 +1,4 @@
-"""A whole header as a message, for methods that average all of it."""
+"""A whole header travels as a message, for methods that average all of it."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ class Header:
 
 @message
 class GlobalHeader:
-    """The server's; None until somebody has uploaded one."""
+    """The server keeps this header, which is None until somebody has uploaded one."""
 
     rows: Annotated[Tensor | None, f32("S", "d + 1")] = None
 

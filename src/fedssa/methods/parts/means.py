@@ -1,4 +1,4 @@
-"""Means over clients, and the divergence between what two models say."""
+"""Methods take means over clients, and the divergence between what two models say."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fedssa.core.tensors import Tensors
 
 
 def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Weighted; of whole numbers (counters) the largest. With one value it is that value to the last bit."""
+    """Takes the weighted mean, but the largest of whole numbers (counters). One value stays itself to the last bit."""
     first = values[0]
     if not first.is_floating_point():
         return torch.stack(list(values)).amax(dim=0)
@@ -23,12 +23,14 @@ def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 
 
 def mean_state(states: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
-    """Of models of one layout, tensor by tensor."""
+    """Averages models of one layout, tensor by tensor."""
     return {name: mean([state[name] for state in states], weights) for name in states[0]}
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:
-    """KL(softmax(teacher) ‖ softmax(student)) of logits, summed over classes, mean over the batch; no gradient
-    reaches the teacher."""
+    """Returns KL(softmax(teacher) ‖ softmax(student)) of logits, summed over classes, mean over the batch.
+
+    No gradient reaches the teacher.
+    """
     log_p = log_softmax(teacher.detach(), dim=1)
     return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()

@@ -1,4 +1,4 @@
-"""The model that all clients know, as a message and as a part of a client."""
+"""The model that all clients know is a message here, and a part of a client."""
 
 from typing import Annotated
 
@@ -12,14 +12,14 @@ from fedssa.core.tensors import Tensors, copy_in, module_state, own
 
 @message
 class Weights:
-    """All parameters and buffers of the shared model: w, a short name because every tensor's carries it on the wire."""
+    """Holds all parameters and buffers of the shared model; `w` is short because every tensor's name carries it."""
 
     w: Annotated[dict[str, Tensor], like("shared")]
 
 
 @message
 class Received:
-    """What a client keeps of the weights that it was sent last."""
+    """A client keeps these weights, which it was sent last."""
 
     weights: dict[str, Tensor]
 
@@ -28,7 +28,7 @@ class Received:
 
 
 def weights_of(module: nn.Module) -> Weights:
-    """The tensors themselves: what is sent is copied when it is."""
+    """Returns the tensors themselves; they are copied when they are sent."""
     return Weights(module_state(module))
 
 
@@ -37,7 +37,7 @@ def received_from(module: nn.Module) -> Received:
 
 
 class SharedModel(nn.Module):
-    """A client's copy of the shared model."""
+    """Holds a client's copy of the shared model."""
 
     def __init__(self, model: SplitModel) -> None:
         super().__init__()

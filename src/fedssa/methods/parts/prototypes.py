@@ -1,4 +1,4 @@
-"""Class prototypes: mean representations, as FedProto exchanges them. A client keeps those it received and its own."""
+"""Class prototypes are mean representations, as in FedProto. A client keeps those it received and its own."""
 
 import math
 
@@ -13,7 +13,7 @@ from fedssa.core.training import mean_representations
 
 @message
 class Prototypes:
-    """What a client keeps; `known` says which rows mean something."""
+    """A client keeps these; `received_known` and `own_known` say which rows mean something."""
 
     received: Tensor  # [S, d]
     received_known: Tensor  # [S]
@@ -27,7 +27,7 @@ def no_prototypes(task: Task) -> Prototypes:
 
 
 def receive_prototypes(client: Client, classes: Tensor, prototypes: Tensor) -> None:
-    """What came this round; a class of which none came has no global prototype."""
+    """Keeps what came this round; a class for which none came has no global prototype."""
     kept = client[Prototypes]
     kept.received_known.zero_()
     kept.received_known[classes] = True
@@ -35,12 +35,12 @@ def receive_prototypes(client: Client, classes: Tensor, prototypes: Tensor) -> N
 
 
 def forget_received(client: Client) -> None:
-    """Nothing came this round."""
+    """Forgets the global prototypes, because none came this round."""
     client[Prototypes].received_known.zero_()
 
 
 def measure_prototypes(client: Client) -> tuple[Tensor, Tensor]:
-    """The client's own, with its model as it is now: mean representations [S, d] and numbers of samples [S]."""
+    """Measures the client's own prototypes [S, d] with its model as it is now, and counts their samples [S]."""
     prototypes, counts = mean_representations(client)
     client[Prototypes].own.copy_(prototypes)
     client[Prototypes].own_known.copy_(counts > 0)
@@ -48,14 +48,14 @@ def measure_prototypes(client: Client) -> tuple[Tensor, Tensor]:
 
 
 def prototype_distance(client: Client, representations: Tensor, y: Tensor) -> Tensor:
-    """mean((f(x) − C^y)²) over the whole batch and d; a sample without a global prototype gives 0."""
+    """Returns mean((f(x) − C^y)²) over the whole batch and d; a sample without a global prototype gives 0."""
     kept = client[Prototypes]
     squares = (representations - kept.received[y]) ** 2
     return (squares * kept.received_known[y][:, None]).mean()
 
 
 def predict_by_head_and_prototype(client: Client, x: Tensor) -> dict[str, Tensor]:
-    """`prototype`: the nearest among the client's own classes, global where one came, else its own."""
+    """Predicts by head, and by the nearest prototype of the client's classes: global where one came, else its own."""
     representations = client.net.extractor(x)
     predicted = {"head": client.net.header(representations)}
     kept = client[Prototypes]
