@@ -25,7 +25,7 @@ from fedssa.core.tensors import Tensors
 from fedssa.core.training import Phase, Trained, batch_at, batch_of, only, places
 from fedssa.kernels import using
 
-BATCHES = (2, 3, 4)  # not 1: batch normalisation cannot train on it
+BATCHES = (2, 3, 4)  # batch normalisation cannot train on a batch of 1
 
 
 @dataclass(frozen=True)

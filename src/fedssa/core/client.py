@@ -115,7 +115,7 @@ class Client:
     # -- what a method may use ---------------------------------------------------------------------------------------
     def keep(self, thing: nn.Module | object) -> None:
         """Keeps a module (it is trained with the net) or a message (its tensors are written in place)."""
-        if any(kind.__name__ == type(thing).__name__ for kind in self._kept):  # its state goes by these names
+        if any(kind.__name__ == type(thing).__name__ for kind in self._kept):  # names of its state begin with it
             raise ClientError(f"client {self.id}: its method keeps two things of type {type(thing).__name__}")
         self._kept[type(thing)] = thing
 
@@ -196,7 +196,7 @@ class Client:
 
     def load_state(self, state: Tensors) -> None:
         """Copies a state in, which must be of this client's layout."""
-        with one_thread():  # a second one only gets in its way
+        with one_thread():  # more threads only slow the copy down
             copy_in(state, self.state())
 
     def unfilled(self, client_id: int, data: LocalData) -> Self:
@@ -209,7 +209,7 @@ class Client:
         other.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
         live = nn.ModuleList([self.net, *self.modules()])
         tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
-        fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy takes these for copies it has made
+        fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy uses these as its copies
         other.net, other._kept = copy.deepcopy((self.net, self._kept), fresh)
         return other
 

@@ -46,7 +46,7 @@ class Context:
         return self.public.at(self.seed, self.t + 1)
 
 
-CountFlops = Callable[[], AbstractContextManager[Callable[[], int]]]  # counts what runs inside; then says how much
+CountFlops = Callable[[], AbstractContextManager[Callable[[], int]]]  # it counts what runs inside, then says how much
 
 
 @dataclass(frozen=True)

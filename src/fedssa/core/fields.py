@@ -105,7 +105,7 @@ class _Counts(Shaped):
     @override
     def check(self, name: str, value: Any, shapes: Shapes) -> None:
         super().check(name, value, shapes)
-        given = value.tolist()  # not in int64, where large counts could wrap around
+        given = value.tolist()  # a sum in int64 could wrap around
         if min(given, default=0) < 0:
             raise AnswerError(f"{name} has a count below 0")
         if sum(given) != shapes.size(self.total, sum(given)):

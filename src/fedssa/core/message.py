@@ -43,9 +43,9 @@ from fedssa.core.tensors import digest as digest_of_tensors
 from fedssa.errors import AnswerError
 
 T = TypeVar("T")
-FORMAT = 2  # of messages and states; one of another format is refused
-_NOTHING: Any = object()  # what JSON does not say
-_TOO_LARGE = 2**1023  # for a float
+FORMAT = 2  # messages and states of another format are refused
+_NOTHING: Any = object()  # stands for what JSON leaves out
+_TOO_LARGE = 2**1023  # an int from here on does not become a float
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

@@ -57,7 +57,7 @@ class Method(ABC, Generic[Server, Down, Up]):
 
     # A method declares what it needs; settings that do not fit are refused before a run.
     needs_shared_model: ClassVar[bool] = False  # then task.build_shared is there
-    needs_same_models: ClassVar[bool] = False  # then it is that of all clients; different architectures are refused
+    needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello

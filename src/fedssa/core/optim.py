@@ -114,7 +114,7 @@ class AdamW(Adam):
 class _Moments(NamedTuple):
     first: Tensor
     second: Tensor
-    num_steps: Tensor  # the parameter's own, [] in float32 as the kernel takes it
+    num_steps: Tensor  # each parameter counts its own, as the kernel's float32 []
 
 
 class _AdamSteps(Steps):

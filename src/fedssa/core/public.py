@@ -20,7 +20,7 @@ Labels = Literal["own", "foreign", "none"]  # of the task's classes, of other cl
 
 @dataclass(frozen=True)
 class Public:
-    samples: Samples  # labels that are not the task's own are not to be used as such
+    samples: Samples  # their labels are of use only if they are the task's own
     labels: Labels
     digest: str
     per_round: int = 0  # P; 0: all of them, and X_t is then the same in every round

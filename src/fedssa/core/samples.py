@@ -40,5 +40,5 @@ def as_input(x: Tensor, *, channels_last: bool = False) -> Tensor:
     if x.ndim != 4:
         return x
     x = x.permute(0, 3, 1, 2)
-    # not .contiguous(): with one channel that is both formats at once, and convolutions would go by the strides
+    # .contiguous() would not do: one channel is in both formats at once, and convolutions would go by the strides.
     return x if channels_last else x.clone(memory_format=torch.contiguous_format)

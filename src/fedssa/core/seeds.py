@@ -40,7 +40,7 @@ def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1, phase: s
     """Seeds torch's global generator, for code that draws from it (initialisers, dropout), and puts it back."""
     before = torch.get_rng_state()
     try:
-        # not torch.manual_seed: for every device that is not there it keeps a traceback, a millisecond and some memory
+        # torch.manual_seed would keep a traceback for every missing device, which costs a millisecond and some memory.
         torch.default_generator.manual_seed(derive(seed, stream, t=t, client=client, phase=phase))
         yield
     finally:

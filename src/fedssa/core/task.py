@@ -35,7 +35,7 @@ class Task:
     input_shape: tuple[int, ...]  # (channels, height, width) of an image, (size,) of a vector
     width: int = 500  # d, the size of the representation: every header is [S, d] with bias
     num_rounds: int = 1  # T
-    num_clients: int = 0  # N; 0 where nobody has said it
+    num_clients: int = 0  # N; 0 if it is not known
     build_shared: Build | None = field(default=None, compare=False, repr=False)  # models.shared
     build_server: Build | None = field(default=None, compare=False, repr=False)  # models.server
     prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes

@@ -28,7 +28,7 @@ def digest(tensors: Tensors) -> str:
 
 def bytes_of(tensor: Tensor) -> memoryview:
     """Returns the memory of a contiguous tensor, not a copy."""
-    if tensor.numel() == 1:  # it is contiguous with any stride
+    if tensor.numel() == 1:  # a single number counts as contiguous with any stride
         tensor = own(tensor)
     array: Any = tensor.reshape(-1).view(torch.uint8).numpy()
     return memoryview(array)

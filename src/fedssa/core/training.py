@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedssa.core.client import AnyMethod, Client
     from fedssa.core.context import Context
 
-EVAL_BATCH = 256  # a constant: the bits of a logit depend on the size of its batch
+EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Phase:
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
-    trains: tuple[Part, ...] = ()  # (): everything; else all the rest is frozen and in eval mode
+    trains: tuple[Part, ...] = ()  # () trains everything; else the rest is frozen and in eval mode
 
     @property
     def is_private(self) -> bool:

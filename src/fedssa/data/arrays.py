@@ -45,7 +45,7 @@ def standard_x(x: np.ndarray, where: str) -> np.ndarray:
 
 
 def _float32(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # too large becomes infinity, which `check` refuses by name
+    with np.errstate(over="ignore"):  # a number too large becomes infinity, which `check` refuses
         return np.ascontiguousarray(x, dtype=np.float32)
 
 

@@ -135,7 +135,7 @@ def _cached(folder: Path, verify: bool) -> Dataset | None:
 
 
 def _keep(folder: Path, make: Callable[[], Arrays]) -> Dataset:
-    with _scratch(folder) as scratch:  # before `make`: that may take long, and be in vain if we cannot write
+    with _scratch(folder) as scratch:  # it precedes `make`, which would be in vain if we could not write
         arrays = make()
         try:
             _write(scratch, arrays)

@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("digits.npz")
 class Digits:
     """Handwritten digits: 1,797 grey images enlarged to 32x32, 10 classes; comes with the package."""
 
-    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored digit is none
+    augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored digit is no digit
 
     def files(self) -> list[Path]:
         return [FILE]

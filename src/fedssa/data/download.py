@@ -56,7 +56,7 @@ def _fetch(url: str, part: Path) -> None:
             err.close()
             if err.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not left:
                 raise OSError(f"{url}: {err}") from err
-            part.unlink()  # longer than the file itself: not a part of it
+            part.unlink()  # it is longer than the file itself, so no part of it
         except urllib.error.URLError as err:
             raise OSError(f"{url}: {err.reason}") from err
         except (OSError, http.client.HTTPException) as err:

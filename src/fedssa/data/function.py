@@ -24,7 +24,7 @@ class FromFunction:
         return self.function
 
     def files(self) -> list[Path]:
-        return []  # what it reads is its own affair: its result is the key of the cache
+        return []  # what it reads is unknown, so its result is the key of the cache
 
     def decode(self) -> Arrays:
         function = _imported(self.function)

@@ -19,7 +19,7 @@ from fedssa.kernels.moves import Moves
 __all__ = ["Kernel", "Moves", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
 
 Kernel = Literal["auto", "c", "torch"]
-VARIABLE = "FEDSSA_KERNEL"  # what "auto" means; else C where it is faster, which takes AVX2
+VARIABLE = "FEDSSA_KERNEL"  # says what "auto" means; by default it is C where AVX2 makes it faster
 
 _chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
 

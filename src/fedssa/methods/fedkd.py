@@ -123,7 +123,7 @@ class FedKD(Method[Mentee, Down, Update]):
     @override
     def client_init(self, client: Client, ctx: Context) -> None:
         mentee, width = ctx.task.shared_start(ctx.seed), ctx.task.width
-        with seeded(ctx.seed, "method", client=client.id):  # not "start": W_h would repeat the net's own numbers
+        with seeded(ctx.seed, "method", client=client.id):  # with "start", W_h would repeat the net's own numbers
             client.keep(Student(mentee, nn.Linear(width, width, bias=False)))
         client.keep(received_from(mentee))
 

@@ -90,7 +90,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     def fuse(self, theirs: Tensor, mine: Tensor, t: int) -> Tensor:
         mu = self.mu(t)
         if mu == 0.0:
-            return theirs  # to the last bit: theirs + 0 · mine would be NaN for an infinite row
+            return theirs  # theirs + 0 · mine would be NaN for an infinite row
         return (1 - mu) * theirs + mu * mine if self.fusion == "convex" else theirs + mu * mine
 
     @override

@@ -31,7 +31,7 @@ def build(name: str, factory: ModelFactory, task: Task) -> SplitModel:
         raise ModelError(f"{name}: cannot be built for {task} ({reason})") from error
     if not isinstance(module, nn.Module):
         raise ModelError(f"{name}: returned a {type(module).__name__}; it should return an nn.Module")
-    if name in MODELS and isinstance(module, SplitModel):  # ours: made anew, and known to fit
+    if name in MODELS and isinstance(module, SplitModel):  # ours is made anew and fits
         return module
     if not isinstance(module, SplitModel):
         return split(module, task)
@@ -39,7 +39,7 @@ def build(name: str, factory: ModelFactory, task: Task) -> SplitModel:
     wanted = [[task.num_classes, task.width], [task.num_classes]]
     if shapes != wanted:
         raise ModelError(f"{name}: its header's weight and bias are {shapes}, the federation's are {wanted}")
-    return checked(copy.deepcopy(module), task)  # a copy: the factory may hand out the same one again
+    return checked(copy.deepcopy(module), task)  # the factory may hand out the same one again
 
 
 __all__ = ["DESCRIPTIONS", "MODELS", "ModelFactory", "build"]

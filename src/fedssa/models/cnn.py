@@ -19,7 +19,7 @@ CNNS = {
     "cnn-5": (16, 32, 500),
 }
 KERNEL, POOL = 5, 2
-SMALLEST = 16  # pixels: what is left of it after both stages is one
+SMALLEST = 16  # pixels; one is left after both stages
 
 
 class ConvReluPool(nn.Module):
