@@ -1,1 +1,1 @@
-"""Runs on disk: their directories, files, locks and environments, and how others follow them."""
+"""This package keeps runs on disk: directories, files, locks and environments, and how others follow them."""

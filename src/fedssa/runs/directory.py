@@ -1,4 +1,4 @@
-"""Run directories: what a run leaves behind, read and written.
+"""A run directory is what a run leaves behind; here it is read and written.
 
 A run directory holds
 
@@ -31,7 +31,7 @@ FORMAT = 1  # of run directories; a directory of another format is refused
 
 @dataclass(frozen=True)
 class RunDir:
-    """The files of one run. Reading is free for everyone; writing is for the process that holds its lock."""
+    """A RunDir names the files of one run. Everyone may read them; only the process that holds the lock may write."""
 
     path: Path
     settings: dict[str, Any] = field(repr=False)
@@ -91,14 +91,14 @@ class RunDir:
             raise RunDirError(f"{self.path / 'outcome.json'}: damaged ({error})") from error
 
     def records(self) -> list[RoundRecord]:
-        """All whole lines; the last one may still be on its way when the run is going."""
+        """Reads all whole lines; while the run is going, the last one may still be incomplete."""
         try:
             return [RoundRecord.from_json(line) for line in whole_lines(self.rounds_file)]
         except (OSError, ValueError) as error:
             raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
 
     def timings(self) -> list[dict[str, Any]]:
-        """Those that can be read: nothing depends on them."""
+        """Returns the timings that can be read; the others are left out, since nothing depends on them."""
         try:
             timings = [json.loads(line) for line in whole_lines(self.timings_file)]
         except (OSError, ValueError):
@@ -107,14 +107,14 @@ class RunDir:
 
     # -- writing -------------------------------------------------------------------------------------------
     def append(self, record: RoundRecord) -> int:
-        """Write one record; returns the length of the file, which the store commits with the round."""
+        """Writes one record and returns the length of the file, which is committed with the round."""
         return append_line(self.rounds_file, record.to_json())
 
     def append_timing(self, timing: dict[str, Any]) -> None:
         append_line(self.timings_file, json.dumps(timing))
 
     def roll_back(self, record_bytes: int, next_round: int) -> None:
-        """Forget what was written after the last commit."""
+        """Forgets what was written after the last commit."""
         if not self.rounds_file.exists() or self.rounds_file.stat().st_size < record_bytes:
             raise RunDirError(
                 f"{self.rounds_file}: shorter than when its last round was committed; restore it from a copy"
@@ -128,7 +128,7 @@ class RunDir:
 
 
 def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
-    """Write what a run directory has from the start; it gets its final name when the store is there too."""
+    """Writes what a run directory has from the start; it gets its final name when the states are there too."""
     run_dir.path.mkdir(parents=True, exist_ok=True)
     head = {
         "format": FORMAT,

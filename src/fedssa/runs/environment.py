@@ -1,4 +1,4 @@
-"""What a run's bits depend on besides its settings: versions, machine, kernel."""
+"""The environment is what a run's bits depend on besides its settings: versions, machine, kernel."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def describe(kernel: str) -> dict[str, Any]:
 
 
 def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:
-    """A run is not continued where its bits could change half-way."""
+    """Refuses to continue a run where its bits could change half-way."""
     now = describe(kernel)
     for key in BITS_DEPEND_ON:
         if then.get(key) != now[key]:

@@ -1,4 +1,4 @@
-"""The files of a run: how they are written so that a crash leaves the old or the new one, and how they are read."""
+"""The files of a run are written so that a crash leaves the old or the new one, and are read here too."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ def is_across_sites(run_dir: Path) -> bool:
 
 
 def how_to_continue(run_dir: Path) -> str:
-    """The command that continues this run; one across sites is continued from its coordinator's directory."""
+    """Returns the command that continues this run; one across sites needs its coordinator's directory."""
     if not is_across_sites(run_dir):
         return f"fedssa run --resume {run_dir}"
     above = run_dir.absolute().parent.parent  # where the command line puts a run
@@ -28,7 +28,7 @@ def how_to_continue(run_dir: Path) -> str:
 
 @contextmanager
 def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
-    """Around what writes to a run directory: trouble with the disk is told as such, with what to do about it."""
+    """Turns the disk's errors, while the block writes to a run directory, into one line that says what to do."""
     try:
         yield
     except OSError as error:
@@ -45,7 +45,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """It survives the machine too."""
+    """Writes a file so that it survives a crash of the machine too."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Runs as they stand now, while other processes write them. Only what is new is read."""
+"""Runs are followed here while other processes write them. Only what is new is read."""
 
 import os
 import statistics
@@ -12,8 +12,8 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.files import how_to_continue
 from fedssa.runs.lock import holder
 
-PATIENCE = 30.0  # seconds without a round, and
-PATIENT_ROUNDS = 5  # as many times a usual round, before it is said that nothing happens
+PATIENCE = 30.0  # seconds without a round before a run counts as standing still, and at least
+PATIENT_ROUNDS = 5  # times as long as a usual round takes
 LATEST = 20  # rounds that the speed is measured over
 
 
@@ -28,7 +28,7 @@ class WatchedRun:
         self.points: list[tuple[int, float]] = []  # rounds finished, percent
 
     def poll(self) -> list[RoundRecord]:
-        """The records that have been written since the last time."""
+        """Returns the records that were written since the last call."""
         try:
             if self.run_dir.rounds_file.stat().st_size < self._offset:  # a resumed run forgets what was not committed
                 self._forget()
@@ -72,7 +72,7 @@ class WatchedRun:
             return 0.0
 
     def standstill(self) -> str | None:
-        """What to think of it if nothing happens."""
+        """Returns what to tell the user if the run stands still, and None if it does not."""
         if self.outcome or self.idle < max(PATIENCE, PATIENT_ROUNDS * (self.seconds_a_round or 0)):
             return None
         quiet = f"no progress for {self.idle:.0f} s"
@@ -82,7 +82,7 @@ class WatchedRun:
 
 
 class Watched:
-    """A run directory, or all run directories below a folder, whenever they appear."""
+    """Watches a run directory, or all run directories below a folder as they appear."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Watched:
         return self.runs.get(self.folder)
 
     def poll(self) -> dict[WatchedRun, list[RoundRecord]]:
-        """What is new, by run. One of many that cannot be read is left out; of a single run that is an error."""
+        """Returns each run's new records. A run that cannot be read is left out, unless it is the only one."""
         for gone in [path for path in self.runs if not path.exists()]:
             del self.runs[gone]
         new = {}
@@ -116,14 +116,14 @@ class Watched:
         return path.absolute().name if path == self.folder else str(path.relative_to(self.folder))
 
     def over(self) -> bool:
-        """All runs have ended, and nobody is there to start another one."""
+        """Tells whether all runs have ended and no process is left to start another one."""
         if not self.runs or not all(run.outcome for run in self.runs.values()):
             return False
         return self.single is not None or holder(self.folder) is None
 
 
 def _run_dirs(folder: Path) -> Iterator[Path]:
-    """What is below a run directory is its own business; one that is being made has a name with a dot."""
+    """Yields run directories. It skips what lies inside one, and hidden ones, which are still being made."""
     for path, folders, files in os.walk(folder):
         if "settings.json" in files:
             folders.clear()

@@ -1,4 +1,4 @@
-"""The journal of a run: the one place that commits rounds, of a simulation and of a deployment alike.
+"""The journal of a run is the one place that commits rounds, of a simulation and of a deployment alike.
 
 A round is committed in this order: its record is appended to rounds.jsonl, then whoever keeps the states saves them
 together with the new length of that file, in one rename. What stands behind that length was never committed, and is
@@ -20,7 +20,7 @@ GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was 
 
 
 class Round(Protocol):
-    """A finished round: what to write down, and the server's state from which the next one starts."""
+    """A finished round has a record to write down, and the server's state from which the next one starts."""
 
     @property
     def record(self) -> RoundRecord: ...
@@ -29,14 +29,14 @@ class Round(Protocol):
     def server(self) -> Any: ...
 
 
-Save = Callable[[RoundRecord, Any, int], None]  # record, server's state, length of rounds.jsonl: it commits the round
+Save = Callable[[RoundRecord, Any, int], None]  # it commits a round: record, server's state, length of rounds.jsonl
 
 
 class Journal:
     def __init__(
         self, run_dir: RunDir, next_round: int, record_bytes: int, save: Save, *, remedy: str, durable: bool = False
     ) -> None:
-        """`remedy`: what to do about a header that grows; `durable`: a round survives the machine, not only us."""
+        """`remedy` says what to do about a growing header; `durable` rounds survive a crash of the machine too."""
         self.dir, self._save, self._remedy, self._durable = run_dir, save, remedy, durable
         with writing(run_dir.path):
             run_dir.roll_back(record_bytes, next_round)
@@ -56,7 +56,7 @@ class Journal:
         held_back: Callable[[], AbstractContextManager[None]] = nullcontext,
         about: Callable[[], Mapping[str, Any]] = dict,
     ) -> Iterator[RoundRecord]:
-        """Commit each round as it ends and yield its record; `about` adds to what timings.jsonl says of it."""
+        """Commits each round as it ends and yields its record; `about` adds to what timings.jsonl says of it."""
         began = time.perf_counter()
         try:
             for finished in running:

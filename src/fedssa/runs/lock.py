@@ -1,4 +1,4 @@
-"""One process a run directory, what a killed one leaves behind, and a Ctrl-C that waits for a commit."""
+"""A lock lets one process into a run directory, leftovers of killed ones are removed, and Ctrl-C waits for a commit."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ ORPHANS_MAY_TAKE = 30.0  # seconds
 
 
 class RunLock:
-    """Held by the process that drives the run and by its workers, and free again when all of them are gone.
+    """The lock is held by the process that drives the run and by its workers, and is free when all of them are gone.
 
     A worker whose driver was killed ends by itself, but not at once; until then it may still write. So whoever
     resumes waits for it, while a driver that is alive is not waited for.
@@ -49,7 +49,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def holder(folder: Path) -> int | None:
-    """The process that works in this directory, as far as can be told without getting in its way."""
+    """Returns the process that works in this directory, as far as its lock file tells; the lock is not touched."""
     try:
         pid = int((folder / "lock").read_bytes() or b"0")
     except (OSError, ValueError):
@@ -58,9 +58,9 @@ def holder(folder: Path) -> int | None:
 
 
 def staging_of(target: Path) -> Path:
-    """The hidden folder in which this process makes `target`, which then appears by rename.
+    """Returns the hidden folder in which this process makes `target`, which then appears by rename.
 
-    Those that processes left behind because they were killed in the midst of it are removed.
+    It removes such folders of processes that were killed before they had finished.
     """
     own = target.with_name(f".{target.name}.{os.getpid()}")
     for folder in target.parent.glob(".*"):
@@ -71,7 +71,7 @@ def staging_of(target: Path) -> Path:
 
 
 def _remove_unless_held(folder: Path) -> None:
-    """Somebody on another machine, whose process ids we do not see, would hold its lock."""
+    """Removes the folder unless its lock is held, perhaps by a process of another machine, whose id we do not see."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR)
     except OSError:  # there is none
@@ -87,7 +87,7 @@ def _remove_unless_held(folder: Path) -> None:
 def _is_alive(pid: int) -> bool:
     if pid <= 0:
         return False
-    with suppress(PermissionError):  # somebody else's process is a process
+    with suppress(PermissionError):  # a process of another user is alive too
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -96,7 +96,7 @@ def _is_alive(pid: int) -> bool:
 
 
 class InterruptLater:
-    """Ctrl-C stops a run at once, except while `held_back`: then right after."""
+    """Ctrl-C stops a run at once, but inside `held_back` it waits until the block ends."""
 
     def __init__(self) -> None:
         self._holding, self._missed = False, False

@@ -1,4 +1,4 @@
-"""TensorBoard event files from round records, written live. They need neither TensorBoard nor torch.
+"""Round records become TensorBoard event files, written live and without TensorBoard or torch.
 
 An event file is a row of framed protocol buffers: length, checksum of the length, the buffer, its checksum. A buffer
 here is Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; } with
@@ -21,7 +21,7 @@ FILES = "events.out.tfevents.*.fedssa"
 
 
 class EventLog:
-    """The events of one run, from its first round on: a run may have been resumed, or not tracked before.
+    """The log has all events of one run from its first round on, even if the run was resumed or not tracked before.
 
     A new file takes the place of the old one, which a viewer may have open.
     """
@@ -30,7 +30,7 @@ class EventLog:
         self._run_dir, self._numbers = run_dir, [0, 0]
         records, seconds = run_dir.records(), {t["t"]: float(t["seconds"]) for t in run_dir.timings()}
         durations = [seconds.get(record.t, 0.0) for record in records]
-        # a round ended when all later ones had not begun; TensorBoard shows the time between rounds
+        # each round's time is now less the seconds of all later ones; TensorBoard shows the time between rounds
         times = [time.time() - later for later in reversed([0.0, *accumulate(reversed(durations[1:]))])]
         with writing(run_dir.path):
             folder = run_dir.path / FOLDER
@@ -61,12 +61,12 @@ class EventLog:
         return _varint(2 << 3) + _varint(record.t + 1) + _bytes(5, b"".join(map(_value, scalars.items())))
 
     def _write(self, event: bytes, at: float) -> None:
-        """One system call a record: whoever reads meanwhile sees whole events, or knows that one is on its way."""
+        """Writes an event in one system call, so that a reader sees whole events, or that the last is incomplete."""
         self._file.write(_framed(struct.pack("<Bd", (1 << 3) | 1, at) + event))
 
 
 class Tracking:
-    """Event logs of several runs, one after another."""
+    """Tracking writes the event logs of several runs, one after another."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -85,13 +85,13 @@ class Tracking:
 
 
 def track_ended(run_dir: RunDir) -> None:
-    """Of a run that ended untracked."""
+    """Writes the event log of a run that ended untracked."""
     if not list((run_dir.path / FOLDER).glob(FILES)):
         EventLog(run_dir).close()
 
 
 def _scalars(record: RoundRecord) -> dict[str, float]:
-    """Round 0 of TensorBoard is the start; what was not measured has no point."""
+    """Returns the values of one round; what was not measured has none. TensorBoard's step 0 is the start."""
     measured: dict[str, float | None] = {f"accuracy/{kind}": value for kind, value in record.accuracy.items()}
     for name, attribute in {"loss": "loss", "header norm": "header_norm"}.items():
         values = [value for client in record.clients if (value := getattr(client, attribute)) is not None]
@@ -123,7 +123,7 @@ def _framed(content: bytes) -> bytes:
 
 
 def _checksum(content: bytes) -> bytes:
-    """CRC-32C, turned and shifted as the format asks."""
+    """Returns the CRC-32C, rotated and shifted as the format asks."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -1,1 +1,1 @@
-"""Simulated federations: their clients, their runs, the workers that train them."""
+"""This package simulates federations: their clients, their runs, and the workers that train them."""

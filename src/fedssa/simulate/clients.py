@@ -1,4 +1,4 @@
-"""Settings and data → clients: who holds what, and how each one is built."""
+"""Settings and data become clients here: who holds what, and how each one is built."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,10 +31,10 @@ from fedssa.simulate.engine.slots import Slots
 
 
 class SimulatedClients:
-    """The clients of a simulation; each is made when it is its turn, from (seed, client) or for the state it has."""
+    """The clients of a simulation are built when their turn comes, from (seed, client) or for the state they have."""
 
     def __init__(self, settings: Settings, dataset: Dataset, public: Dataset | None = None) -> None:
-        """`public`: the public data, if they are a set of their own."""
+        """`public` holds the public data if they are a set of their own."""
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
         self.messages = settings.method.messages()
@@ -50,18 +50,18 @@ class SimulatedClients:
 
     @classmethod
     def prepared(cls, settings: Settings) -> "SimulatedClients":
-        """With the data that the settings name."""
+        """Builds the clients on the data that the settings name."""
         source = settings.public.source if isinstance(settings.public, PublicSource) else None
         return cls(settings, prepare(settings.data), prepare(source) if source is not None else None)
 
     @classmethod
     def open(cls, setup: Mapping[str, Any]) -> "SimulatedClients":
-        """In a worker: the same clients as in the process that drives it."""
+        """Builds in a worker the same clients as in the process that drives it."""
         public = Dataset.open(Path(setup["public"])) if setup.get("public") else None
         return cls(parse_settings(setup["settings"]), Dataset.open(Path(setup["data"])), public)
 
     def folders(self) -> dict[str, str]:
-        """Where a worker finds the data."""
+        """Tells where a worker finds the data."""
         public = {"public": str(self._public_dataset.folder)} if self._public_dataset is not None else {}
         return {"data": str(self.dataset.folder), **public}
 
@@ -84,7 +84,7 @@ class SimulatedClients:
 
     @cached_property
     def infos(self) -> list[ClientInfo]:
-        """Made when asked for: a worker need not split the samples of clients that are never its own."""
+        """Lists all clients, on demand: a worker need not split the samples of clients that it never runs."""
         counts = (np.bincount(self._y[split.train]) for split in self.splits)
         return [
             ClientInfo(k, tuple(np.flatnonzero(num).tolist()), int(num.sum()), group=self.group_name(k))
@@ -92,7 +92,7 @@ class SimulatedClients:
         ]
 
     def group_name(self, client: int) -> str | None:
-        """What a client says of its model in its hello, if the method asks for it."""
+        """Returns what a client says of its model in its hello, if the method asks for it."""
         if self.settings.method.groups == "none":
             return None
         group = self.groups[client]
@@ -134,10 +134,10 @@ class SimulatedClients:
             )
 
     def returning(self, client: int) -> Client:
-        """A client that has a state to load, so that of its start only the structure matters.
+        """Builds a client that has a state to load, so that of its start only the structure matters.
 
-        Of our own architectures and methods it is copied from a template of its group that never runs; a user's
-        objects may hold anything, a function that counts its calls, say, so they are built anew from (seed, client).
+        With our own architectures and methods it is a copy of its group's template, which never runs. A user's objects
+        may hold anything, such as a function that counts its calls, so they are built anew from (seed, client).
         """
         group = self.groups[client]
         if not self._is_ours(group):
@@ -162,12 +162,12 @@ class SimulatedClients:
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def slots(self, folder: Path) -> Slots:
-        """Their states; each group's file has its share of the memory that states may take."""
+        """Opens the clients' states; each group's file gets an equal share of the memory that states may take."""
         budget = self.settings.run.store_memory
         return Slots(folder) if budget is None else Slots(folder, 1e9 * budget / len(set(self.groups)))
 
     def check_models(self) -> None:
-        """Build one client of each architecture: what does not fit is refused before a run starts."""
+        """Builds one client of each architecture, so that what does not fit is refused before a run starts."""
         for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
             try:
                 client = self.client(group)
@@ -181,7 +181,7 @@ class SimulatedClients:
             self._check_smallest_batch(group, arch)
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
-        """The last batch of an epoch may be of one sample, which batch normalisation cannot train on."""
+        """Refuses a model that fails on one sample, as batch normalisation does, if an epoch ends with such a batch."""
         size = self.settings.local.batch_size
         sizes = [info.num_train % size or size for info in self.infos if self.groups[info.id] == group]
         if min(sizes) > 1:
@@ -198,7 +198,7 @@ class SimulatedClients:
             ) from error
 
     def advice(self) -> Iterator[str]:
-        """What a user should know about this federation before it runs."""
+        """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
         owners = Counter(s for info in self.infos for s in info.seen_classes)
@@ -220,7 +220,7 @@ class SimulatedClients:
 
 
 def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
-    """The clients of a run that was begun. Other data are refused: they would be dealt anew."""
+    """Returns the clients of a run that was begun, and refuses other data, which would be dealt differently."""
     clients = SimulatedClients.prepared(settings)
     dataset, public = clients.dataset, clients.public
     theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
@@ -235,7 +235,7 @@ def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
 
 
 def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which samples are public, and which are left to be dealt."""
+    """Returns which samples are public, and which are left to be dealt."""
     if not isinstance(settings.public, PublicSlice):
         return np.arange(0), np.arange(len(y))
     chosen = stratified(y, settings.public.share, numpy_rng(settings.seed, "public"))
@@ -243,14 +243,16 @@ def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:
-    """A data set of its own as public data; it must have inputs of the task's shape and type."""
+    """Takes a data set of its own as public data; its inputs must have the task's shape and type."""
     if dataset.input_shape != task_data.input_shape or dataset.x.dtype != task_data.x.dtype:
         theirs, ours = ((d.input_shape, str(d.x.dtype)) for d in (dataset, task_data))
         raise DataError(f"[public]: its inputs are {theirs[1]} {theirs[0]}, those of [data] are {ours[1]} {ours[0]}")
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")
-    samples = Samples(torch.tensor(dataset.x[:num]), torch.tensor(dataset.y[:num]))  # copies: these are read-only maps
+    samples = Samples(
+        torch.tensor(dataset.x[:num]), torch.tensor(dataset.y[:num])
+    )  # copied, since the arrays are read-only maps
     return public_data(samples, "own" if dataset.class_names == task_data.class_names else "foreign", said.per_round)
 
 
@@ -259,6 +261,6 @@ def _num_weights(net: SplitModel) -> int:
 
 
 def build_net(settings: Settings, client: int, task: Task) -> SplitModel:
-    """A model of the client's architecture: archs[k mod len(archs)]."""
+    """Builds a model of the client's architecture, archs[k mod len(archs)]."""
     group = client % len(settings.models.archs)
     return build(settings.models.archs[group], settings.factories[group], task)

@@ -1,4 +1,4 @@
-"""The composition root of a simulation: settings → clients, federation → records on disk; stop, resume, finish."""
+"""A simulation is put together here, from its settings to its records on disk, and is stopped, resumed, finished."""
 
 import os
 import shutil
@@ -34,14 +34,14 @@ from fedssa.simulate.saved_models import write_models, write_representations
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run that has ended."""
+    """The result is what a run that has ended leaves behind."""
 
     path: Path
     records: tuple[RoundRecord, ...]
 
     @property
     def accuracy(self) -> float:
-        """The headline: mean over clients of their own models' test accuracy after the last round."""
+        """Returns the headline: the mean over clients of their own models' test accuracy after the last round."""
         headline = self.records[-1].headline
         if headline is None:
             raise ClientError(f"{self.path}: no kind of inference is reported by all clients; see the method's predict")
@@ -52,7 +52,7 @@ class RunResult:
         return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
 
 
-@torch.inference_mode(False)  # with gradients, whatever the caller's mode: in this process clients train too
+@torch.inference_mode(False)  # clients may train in this process, so it needs gradients in any mode of the caller
 def run(
     settings: "Settings | Mapping[str, Any] | Path | str",
     *,
@@ -60,7 +60,7 @@ def run(
     workers: int = 1,
     ray: str | None = None,
 ) -> RunResult:
-    """Run a recipe (a file, or a table of the same shape) into a new directory; by default below `runs`.
+    """Runs a recipe (a file, or a table of the same shape) into a new directory, by default below `runs`.
 
     With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
     """
@@ -71,7 +71,7 @@ def run(
 
 @torch.inference_mode(False)
 def resume(path: Path | str, *, workers: int = 1, ray: str | None = None) -> RunResult:
-    """Finish a run that was stopped; of one that has ended, the result."""
+    """Finishes a run that was stopped, and returns its result; a run that has ended gives its result at once."""
     begun = reopen(Path(path), workers=workers, ray=ray)
     if isinstance(begun, Run):
         return _to_the_end(begun, workers)
@@ -100,10 +100,10 @@ def start(
     ray: str | None = None,
     command: str | None = None,
 ) -> "Run":
-    """Make the run directory: it appears by rename, complete with its settings, or not at all.
+    """Makes the run directory, which appears by rename, complete with its settings, or not at all.
 
-    If there are to be several workers, they start while the data are read here. `command`: what repeats the run, if
-    whoever starts it knows a shorter one than its recipe.
+    If there are to be several workers, they start while the data are read here. `command` repeats the run; it is given
+    by a caller that knows a shorter one than the run's recipe.
     """
     with ExitStack() as undo:
         with writing(out, begun=False):
@@ -143,7 +143,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def start_workers(workers: int | None, ray: str | None, lock: RunLock, *, most: int | None = None) -> Workers | None:
-    """None: all clients in this process. On Ray, no number means as many as there is room for."""
+    """Starts workers, or returns None if this process runs all clients. Ray's default is all it has room for."""
     if ray is not None:
         from fedssa.simulate.engine.ray import RayWorkers
         from fedssa.simulate.worker import Actor
@@ -162,7 +162,7 @@ def _workers_of(
 
 
 def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "Run | Outcome":
-    """Take up a run where its last committed round left it; of one that has ended, how it ended."""
+    """Takes up a run after its last committed round, or returns how it ended if it has."""
     run_dir = RunDir.open(path)
     if is_across_sites(path):
         raise RunDirError(f"{path}: is a run across sites; to continue it: {how_to_continue(path)}")
@@ -171,7 +171,9 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
             lock = undo.enter_context(closing(RunLock(path)))
         if outcome := run_dir.outcome():
             if outcome.kind == "finished":
-                shutil.rmtree(run_dir.store, ignore_errors=True)  # it may have been killed right before this
+                shutil.rmtree(
+                    run_dir.store, ignore_errors=True
+                )  # the run may have been killed right before it removed the store
             return outcome
         wait_until_left(run_dir.store)
         settings = parse_settings(run_dir.settings)
@@ -183,7 +185,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
 
 
 class Run:
-    """A run directory that this process holds the lock of. Iterate over `rounds` to run what is left of it."""
+    """A run is a directory whose lock this process holds. Iterate over `rounds` to run what is left of it."""
 
     def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Workers | None) -> None:
         self.dir, self.settings = run_dir, clients.settings
@@ -203,9 +205,9 @@ class Run:
         self._lock.close()
 
     def rounds(self, *, workers: int = 1, pool: Workers | None = None) -> Iterator[RoundRecord]:
-        """Run to the end, yielding each record when its round is committed. It may be left at any moment.
+        """Runs to the end and yields each record when its round is committed. The caller may stop at any moment.
 
-        With one worker in this process; with more on the pool given, on the one it was started with, or on a new one.
+        It uses the pool given, or that of its start; without one, one worker is this process, and more are a new pool.
         """
         pool = pool or self._pool
         if workers < 1:
@@ -242,7 +244,7 @@ class Run:
         self._store.commit(record.t + 1, length, server)
 
     def _finish(self) -> None:
-        """Models first, then the word that the run has ended, then the store may go. Each step can be repeated."""
+        """Writes the models, then the outcome, and removes the store last, so that each step can be repeated."""
         with writing(self.dir.path):
             if self.settings.run.keep_models:
                 write_models(self.dir, self._store)

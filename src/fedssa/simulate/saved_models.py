@@ -1,4 +1,4 @@
-"""The clients' final models: written when a run ends, loaded by whoever wants one."""
+"""The clients' final models are written when a run ends, and loaded by whoever wants one."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from fedssa.simulate.engine.store import NO_SLOT, ClientStore
 
 
 def write_models(run_dir: RunDir, store: ClientStore) -> None:
-    """Of all clients that trained; the others have their starts, which take no room."""
+    """Writes the models of all clients that trained; the others still have their starts, which can be built again."""
     slots, final, staging = Slots(store.folder), run_dir.path / "models", run_dir.path / "models.tmp"
     if final.exists():
         return
@@ -39,7 +39,7 @@ def write_models(run_dir: RunDir, store: ClientStore) -> None:
 
 
 def write_representations(run_dir: RunDir, store: ClientStore, clients: SimulatedClients) -> None:
-    """Of some test samples of every client, by its final model: what its header sees."""
+    """Writes what the header of every client's final model sees of some of its test samples."""
     slots, wanted = Slots(store.folder), clients.settings.run.representations
     rows, labels, owners = [], [], []
     for k, (group, slot) in enumerate(zip(clients.groups, store.committed.slots.tolist(), strict=True)):
@@ -58,9 +58,9 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Simulate
 
 
 def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
-    """A client's own model of a finished run, ready for inference; `as_input` turns samples into what it takes.
+    """Returns a client's own model of a finished run, ready for inference; `as_input` turns samples into its input.
 
-    Or of what `fedssa site export` wrote: then `client` is the site, by its Python file or import path.
+    `run_dir` may also be a file that `fedssa site export` wrote; `client` then names the site's file or import path.
     """
     if isinstance(client, str):
         from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
@@ -72,7 +72,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
-        return clients_of(directory, settings).client(client).net.eval()  # it never trained
+        return clients_of(directory, settings).client(client).net.eval()  # this client never trained
     task = task_of(settings, len(directory.class_names), directory.input_shape)
     with seeded(settings.seed, "start", client=client):
         net = build_net(settings, client, task)
@@ -84,7 +84,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 
 
 def load_client_data(run_dir: Path | str, client: int) -> LocalData:
-    """The samples that a client of a run trained, validated and was tested on."""
+    """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
     settings = parse_settings(directory.settings)
     if reason := _why_no_client(directory, settings, client):
@@ -93,7 +93,7 @@ def load_client_data(run_dir: Path | str, client: int) -> LocalData:
 
 
 def _opened(path: Path) -> RunDir:
-    """A simulation's run directory; what a run across sites has learnt lies at the sites."""
+    """Opens a simulation's run directory, and refuses a run across sites, whose models lie at the sites."""
     directory = RunDir.open(path)
     if is_across_sites(path):
         raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")

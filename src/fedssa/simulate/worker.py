@@ -1,7 +1,7 @@
-"""A worker: in a process of a pool (`python -m fedssa.simulate.worker`) or in a Ray actor on another machine.
+"""A worker runs in a process of a pool (`python -m fedssa.simulate.worker`) or in a Ray actor on any machine.
 
 A process is driven through its standard input and output. It ends when its input closes, even in the middle of a
-training step: the process that drove it is gone, and whoever resumes the run must not meet a writer from the past.
+training step: the process that drove it is gone, and no old worker may write when the run is resumed.
 """
 
 import ctypes
@@ -33,18 +33,18 @@ from fedssa.simulate.engine.wire import error_to_wire, read_frame, write_frame
 from fedssa.simulate.engine.workers import Frame
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-KEPT = 512 << 20  # bytes: more than a client's training takes
-LARGEST = 32 << 20  # bytes of one tensor: glibc allows no more
+KEPT = 512 << 20  # bytes, which is more than a client's training takes
+LARGEST = 32 << 20  # bytes of one tensor, since glibc allows no more
 
 
 class Worker:
-    """Does what it is asked. It holds nothing but what it works on: the clients' states are in the store."""
+    """A worker does the jobs it is asked to do. It keeps no state of a client, since those are in the store."""
 
     def __init__(self) -> None:
         self._opened: tuple[Population, Slots] | FedSSAError = ClientError("a worker that was not told what to work on")
 
     def open(self, setup: Mapping[str, Any]) -> None:
-        """What to work on; if that cannot be, why: the answer to every job then."""
+        """Opens what to work on. If that fails, the error becomes the answer to every job."""
         try:
             clients = SimulatedClients.open(setup)
             self._opened = clients, clients.slots(Path(setup["store"]))
@@ -69,7 +69,7 @@ class Worker:
 
 
 class Actor:
-    """A worker as a Ray actor on some node; any other can do its next job."""
+    """An actor is a worker on some node of Ray; any other actor can do its next job."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -77,7 +77,7 @@ class Actor:
         self._worker, self._setup, self._store = Worker(), "", -1
 
     def check(self, setup: str) -> bytes:
-        """An empty reply, or the error why there is no working here."""
+        """Returns an empty reply, or the error that keeps this actor from working."""
         return self._answer(setup, lambda: ({}, {}))
 
     def work(self, setup: str, request: bytes) -> bytes:
@@ -119,9 +119,9 @@ def _refuse_other(told: dict[str, Any]) -> None:
 
 
 def keep_freed_memory() -> None:
-    """For a process of ours: every step frees what the next one needs, and the system would clear those pages anew.
+    """Keeps freed memory in this process: every step frees what the next one needs, and the system would clear it anew.
 
-    That is thousands of page faults a job, up to a tenth of its time. Without glibc nothing happens.
+    That would be thousands of page faults a job, up to a tenth of its time. Without glibc nothing happens.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -145,7 +145,7 @@ def main() -> None:
 
 
 def _take_stdout() -> BinaryIO:
-    """Replies have the output for themselves: what a user's model prints goes to standard error."""
+    """Reserves the standard output for replies; what a user's model prints goes to standard error."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return replies

@@ -1,1 +1,1 @@
-"""Where simulated clients train: in this process (serial, the reference), on a pool of worker processes, on Ray."""
+"""The engine trains simulated clients in this process (serial, the reference), on a pool of processes or on Ray."""

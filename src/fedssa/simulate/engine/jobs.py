@@ -1,4 +1,4 @@
-"""What one client does when it is its turn: the same code in this process and in a worker."""
+"""A job is one client's part of a round. The same code runs it in this process and in a worker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,22 +12,22 @@ from fedssa.simulate.engine.store import NO_SLOT, Job
 
 
 class Population(Protocol):
-    """All clients of a simulated federation; each is built when it is its turn."""
+    """The population holds all clients of a simulated federation, and builds each one when its turn comes."""
 
     groups: list[int]  # clients with the same number have the same architecture
     messages: Messages  # what its method sends
 
     @property
     def infos(self) -> list[ClientInfo]:
-        """Of all clients, without their starts."""
+        """Returns what all clients say of themselves, without the accuracies of their starts."""
         ...
 
     def client(self, client: int) -> Client:
-        """A client at its start: a function of (seed, client)."""
+        """Builds a client at its start, which is a function of (seed, client)."""
         ...
 
     def returning(self, client: int) -> Client:
-        """A client whose state is to be loaded; until then its tensors may hold anything."""
+        """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
 
@@ -51,7 +51,7 @@ def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAns
 
 @contextmanager
 def _named_errors(client: int) -> Iterator[None]:
-    """Around what may run a user's code: what it raises is told as this client's."""
+    """Turns whatever a user's code raises inside the block into a ClientError that names the client."""
     try:
         yield
     except FedSSAError:

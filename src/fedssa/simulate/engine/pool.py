@@ -1,5 +1,7 @@
-"""A pool of worker processes (single-threaded, alive for the whole run, replaced when they die), and a federation on
-any workers."""
+"""A pool keeps single-threaded worker processes alive for a whole run and replaces those that die.
+
+PoolFederation runs a federation on workers of any kind.
+"""
 
 import os
 import selectors
@@ -21,14 +23,14 @@ from fedssa.simulate.engine.workers import Costs, Death, Frame, Request, Workers
 
 
 class Pool(Workers):
-    """Worker processes of this machine."""
+    """The workers are processes of this machine."""
 
     def __init__(self, num_workers: int, *, keep_open: Sequence[int] = ()) -> None:
-        """`keep_open`: descriptors the workers hold as long as they live (the lock of a run directory)."""
+        """`keep_open` are descriptors that workers hold as long as they live, such as the lock of a run directory."""
         self.num_places = num_workers
         self._keep_open = tuple(keep_open)
         self._setup: dict[str, Any] | None = None
-        self._workers = [_WorkerProcess(self._keep_open) for _ in range(num_workers)]  # importing torch while we go on
+        self._workers = [_WorkerProcess(self._keep_open) for _ in range(num_workers)]  # they import torch meanwhile
         self._busy = selectors.DefaultSelector()
 
     @override
@@ -46,7 +48,7 @@ class Pool(Workers):
     @override
     def _hand_out(self, place: int, request: Request) -> None:
         worker = self._workers[place]
-        with suppress(BrokenPipeError):  # it is dead: its replies end at once, and it is replaced there
+        with suppress(BrokenPipeError):  # a dead worker's replies end, and _wait reports it
             if not worker.setup_sent:
                 assert self._setup is not None, "a pool that was not opened"
                 write_frame(worker.requests, {"open": self._setup}, {})
@@ -72,7 +74,7 @@ class Pool(Workers):
 class _WorkerProcess:
     def __init__(self, keep_open: Sequence[int]) -> None:
         one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}  # import what we can import
+        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}  # it imports what we can import
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fedssa.simulate.worker"],
             stdin=subprocess.PIPE,
@@ -88,7 +90,7 @@ class _WorkerProcess:
         self.setup_sent = False
 
     def close(self) -> int:
-        """A worker ends when its pipe closes, whatever it is doing; returns its exit code."""
+        """Ends the worker, which exits when its pipe closes whatever it is doing, and returns its exit code."""
         with suppress(BrokenPipeError):
             self.requests.close()
         try:
@@ -107,7 +109,7 @@ def _how_it_died(code: int) -> str:
 
 class PoolFederation:
     def __init__(self, population: Population, store: ClientStore, pool: Workers) -> None:
-        """The pool must be open on the same population and store."""
+        """Expects that the pool was opened on the same population and store."""
         self._population, self._store, self._pool = population, store, pool
         self._costs = Costs(population.infos, population.groups)
 

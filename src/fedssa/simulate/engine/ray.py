@@ -1,8 +1,8 @@
-"""Workers as Ray actors, on this machine or on a cluster, over a store folder that all nodes see.
+"""Workers are Ray actors here, on this machine or on a cluster, over a store folder that all nodes see.
 
 What we hand to Ray and take from it are bytes and strings: JSON and safetensors, as between a pool and its workers.
-A token in the store folder shows that a worker sees the same folder, and a shared lock on it that the worker is still
-there: whoever opens the run anew waits until the last one has left, so that nobody meets a writer from the past.
+A token in the store folder shows that a worker sees the same folder, and the worker's shared lock on it that the worker
+is still alive. Who resumes a run waits until the last such lock is gone, so that no old worker still writes.
 """
 
 import fcntl
@@ -27,12 +27,12 @@ from fedssa.simulate.engine.workers import Death, Frame, Request, Workers
 
 LOCAL = "local"
 STARTS_WITHIN = 300.0  # seconds
-GUESTS_MAY_TAKE = 60.0  # seconds to notice that whoever drove them is gone
+GUESTS_MAY_TAKE = 60.0  # seconds that actors may take to notice that their driver is gone
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 def for_actors(setup: dict[str, Any]) -> str:
-    """What a worker on any machine must be told: no path is relative, and it can tell whether all is as it is here."""
+    """Returns the setup for workers on any machine: with absolute paths, and the versions that they must have too."""
     store, kernel = Path(setup["store"]).resolve(), setup["settings"]["run"]["kernel"]
     here = describe(kernel)
     return json.dumps(
@@ -51,11 +51,11 @@ def for_actors(setup: dict[str, Any]) -> str:
 
 class RayWorkers(Workers):
     def __init__(self, actor: type, address: str, num_workers: int | None, *, most: int | None = None) -> None:
-        """`actor`: the class whose `check` and `work` Ray calls.
+        """`actor` is the class whose `check` and `work` Ray calls.
 
-        `address`: "local" to start Ray here, else a running cluster's ("auto": the one this machine belongs to).
+        `address` is "local" to start Ray here, or that of a running cluster ("auto": the one of this machine).
 
-        Without a number, one worker for each of its processors; never more than `most`.
+        Without a number, each processor of the cluster gets one worker; there are never more than `most`.
         """
         self._ray, self._actors = _import_ray(), list[Any]()
         self._is_ours = _connect(self._ray, address, num_workers)
@@ -84,7 +84,7 @@ class RayWorkers(Workers):
         self._check_all()
 
     def _check_all(self) -> None:
-        """Every actor sees the folders and has our versions, or the run does not start."""
+        """Raises an error unless every actor starts, sees the folders and has our versions."""
         checks = [actor.check.remote(self._setup) for actor in self._actors]
         done, late = self._ray.wait(checks, num_returns=len(checks), timeout=STARTS_WITHIN)
         if late:
@@ -118,7 +118,7 @@ class RayWorkers(Workers):
 
     @override
     def _replace(self, place: int) -> None:
-        with suppress(ValueError):  # a lost reply of an actor that lives: it must not write any more
+        with suppress(ValueError):  # only its reply may be lost: then it must stop writing
             self._ray.kill(self._actors[place])
         self._actors[place] = self._kind.remote()
 
@@ -134,12 +134,12 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, address: str, num_workers: int | None) -> bool:
-    """Whether it is ours to shut down."""
+    """Connects to Ray, and returns whether it is ours to shut down."""
     if ray.is_initialized():
         return False
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        if address == LOCAL:  # on loopback: Ray asks nobody for a password
+        if address == LOCAL:  # it listens on loopback only, since Ray asks nobody for a password
             ray.init("local", num_cpus=num_workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
             ray.init(address=address, **quiet)
@@ -154,7 +154,7 @@ def _one_line(error: Exception) -> str:
 
 
 def invite(store: Path) -> str:
-    """The token, written into the folder."""
+    """Writes a new token into the folder and returns it."""
     token = secrets.token_hex(16)
     with writing(store.parent):
         _file(store).write_text(token)
@@ -162,11 +162,11 @@ def invite(store: Path) -> str:
 
 
 def enter(store: Path, token: str) -> int:
-    """In a worker: the descriptor to keep until it leaves."""
+    """Locks the token on behalf of a worker, and returns the descriptor that it keeps open as long as it works."""
     try:
         descriptor = os.open(_file(store), os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if _file(store).read_text() == token:  # read after locking: now nobody takes it away
+        if _file(store).read_text() == token:  # under the lock nobody can remove it
             return descriptor
     except OSError as error:
         raise RunDirError(
@@ -177,11 +177,11 @@ def enter(store: Path, token: str) -> int:
 
 
 def wait_until_left(store: Path) -> None:
-    """Before a run is taken up: workers of an earlier process may still be writing."""
+    """Waits before a run is resumed until the workers of an earlier process, which may still write, are gone."""
     if not _file(store).exists():
         return
     deadline = time.monotonic() + GUESTS_MAY_TAKE
-    with _file(store).open("r+") as file:  # to be written: over NFS an exclusive lock asks for it
+    with _file(store).open("r+") as file:  # over NFS an exclusive lock needs a file open for writing
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The reference: all clients one after another in this process."""
+"""The serial engine is the reference: it runs all clients one after another in this process."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Client states in slots: one file for each group of clients with the same architecture, all slots of one layout."""
+"""Client states lie in slots. Clients of one architecture share a file, whose slots all have one layout."""
 
 import json
 import math
@@ -16,13 +16,13 @@ from fedssa.errors import RunDirError
 from fedssa.runs.files import writing
 
 ALIGNMENT = 64  # bytes; within a slot every tensor starts on it
-HEADER = struct.Struct("<qq32s16x")  # before a slot's tensors: client, round, digest of the state
-MAX_BUFFERS = 1024  # of one write, as Linux has it
+HEADER = struct.Struct("<qq32s16x")  # client, round and digest of the state stand before a slot's tensors
+MAX_BUFFERS = 1024  # Linux takes no more in one write
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, types and shapes of a state, in order, and so the place of each tensor in a slot."""
+    """A layout lists names, types and shapes of a state in order, which fixes each tensor's place in a slot."""
 
     tensors: tuple[tuple[str, str, tuple[int, ...]], ...]
 
@@ -38,7 +38,7 @@ class Layout:
         return cls(tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(text)))
 
     def views(self, slot: torch.Tensor) -> Tensors:
-        """The tensors of a slot, as views of its bytes."""
+        """Returns the tensors of a slot as views of its bytes."""
         views, offset = {}, HEADER.size
         for name, dtype, shape in self.tensors:
             size = _size(dtype, shape)
@@ -64,8 +64,8 @@ def _padding(size: int) -> int:
 class Slots:
     """Reads and writes states in slots; every process that runs clients has one.
 
-    The files' pages stay in memory while the system has room, and outlive the process. Of a file's slots behind the
-    first `kept_bytes` they are given back at once.
+    The files' pages stay in memory while the system has room, and outlive the process. Pages behind a file's first
+    `kept_bytes` are given back to the system at once.
     """
 
     def __init__(self, folder: Path, kept_bytes: float = math.inf) -> None:
@@ -85,7 +85,7 @@ class Slots:
                 _give_back(self._file(group), offset, layout.slot_size)
 
     def load(self, group: int, slot: int, client: Client, *, check: bool) -> None:
-        """Copy the state in a slot into its client."""
+        """Copies the state in a slot into its client."""
         client.load_state(self._stored(group, slot, client.id, check=check))
         layout = self._read_layout(group)
         if not self._is_kept(slot, layout):
@@ -95,11 +95,11 @@ class Slots:
         return (slot + 1) * layout.slot_size <= self._kept_bytes
 
     def read(self, group: int, slot: int, client: int) -> Tensors:
-        """The state of a client, checked, in memory of its own."""
+        """Returns the checked state of a client in memory of its own."""
         return {name: own(tensor) for name, tensor in self._stored(group, slot, client, check=True).items()}
 
     def _stored(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
-        """A state as views of one piece of memory; `check` compares all of it with its digest."""
+        """Returns a state as views of one piece of memory; `check` compares all of it with its digest."""
         layout = self._read_layout(group)
         try:
             content = _read_at(self._file(group), slot * layout.slot_size, layout.slot_size)
@@ -118,7 +118,7 @@ class Slots:
         return self._folder / f"group-{group}.slots"
 
     def _layout_for(self, group: int, state: Tensors, client: int) -> Layout:
-        """The group's layout; the first state written sets it."""
+        """Returns the group's layout, which the first state written sets."""
         layout = Layout.of(state)
         file = self._folder / f"group-{group}.json"
         if group not in self._layouts and not file.exists():
@@ -144,20 +144,20 @@ class Slots:
 
 
 def _read_at(path: Path, offset: int, size: int) -> torch.Tensor | None:
-    """A part of a file; None if the file ends before it. Read, not mapped: a fault for every page takes longer."""
+    """Reads a part of a file; None if the file is too short. To map it would be slower, with a fault for each page."""
     content = torch.empty(size, dtype=torch.uint8)
     with path.open("rb", buffering=0) as file:
         return content if os.preadv(file.fileno(), [bytes_of(content)], offset) == size else None
 
 
 def _give_back(path: Path, offset: int, size: int) -> None:
-    """Let the system forget pages that are on disk."""
+    """Lets the system forget pages that are on disk."""
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
 
 
 def _write_at(path: Path, buffers: Sequence[memoryview], offset: int, *, flags: int) -> None:
-    """One after another from `offset` on. Written, not mapped: a full disk is then an error and not a dead process."""
+    """Writes the buffers in a row from `offset` on. If they were mapped, a full disk would kill the process."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     left = list(buffers)
     try:

@@ -1,4 +1,4 @@
-"""Client states on disk, and the crash rule.
+"""The store keeps client states on disk, and obeys the crash rule.
 
 Clients with the same architecture form a group; a group's states are equal in layout and live in the slots
 of one file. A round writes new states to free slots only. One atomic rename of the index (slot of each
@@ -28,9 +28,9 @@ NO_SLOT = -1
 
 @message
 class Commit(Generic[Server]):
-    """What the index says: the state of the whole run between two rounds."""
+    """A commit is what the index says: the state of the whole run between two rounds."""
 
-    next_round: int  # the first round that is not committed; -1: not even the start is
+    next_round: int  # the first round that is not committed; at -1 not even the start is
     record_bytes: int
     slots: Annotated[torch.Tensor, i64("N")]
     server: Server | None = None
@@ -41,23 +41,23 @@ AnyCommit = Commit[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """Client `client` is to run round t: its state is in one slot (or is its start) and goes to another."""
+    """A job asks a client to run round t from the state in one slot, or from its start, and to write it to another."""
 
     client: int
     t: int
     read_slot: int
     write_slot: int
-    check: bool  # the state that is read: it was not written since the run was opened
+    check: bool  # whether to check the state's digest: this process has not committed it itself
 
 
 class ClientStore:
-    """The index and the free slots; only the process that drives the run has one.
+    """The client store knows the index and the free slots; only the process that drives the run has one.
 
-    What a round costs here depends on its cohort; of all N clients only the index, 8 bytes each, is written.
+    Its work in a round grows with the cohort; for all N clients it writes only the index, 8 bytes each.
     """
 
     def __init__(self, folder: Path, groups: Sequence[int], server_kind: Any) -> None:
-        """`groups`: the group of each client; `server_kind`: what the method's server is between two rounds."""
+        """`groups` holds each client's group; `server_kind` is the type of the server's state between two rounds."""
         self.folder = folder
         self._index = folder / "index.safetensors"
         self.groups = groups
@@ -72,7 +72,7 @@ class ClientStore:
         _write_index(folder / "index.safetensors", Commit(-1, 0, torch.full((num_clients,), NO_SLOT)))
 
     def jobs(self, clients: Sequence[int], t: int) -> dict[int, Job]:
-        """What each of these clients is to read, and a free slot to write, which becomes its own with the commit."""
+        """Returns these clients' jobs, each with a free slot to write, which becomes the client's with the commit."""
         free = {group: iter(self._free[group]) for group in {self.groups[k] for k in clients}}
         self._pending = {k: next(free[self.groups[k]]) for k in clients}
         return {k: Job(k, t, self.slot_of(k), self._pending[k], check=k not in self._written) for k in clients}
@@ -94,14 +94,14 @@ class ClientStore:
 
 
 class _FreeSlots:
-    """Of one group: those below `_end` that are free, never more than a cohort, and all from there on."""
+    """The free slots of one group are the holes below `_end`, never more than a cohort, and all from `_end` on."""
 
     def __init__(self, used: set[int]) -> None:
         self._end = max(used, default=NO_SLOT) + 1
         self._holes = sorted(set(range(self._end)) - used)
 
     def __iter__(self) -> Iterator[int]:
-        """The smallest first: files stay short, and pages that are still in memory are written again."""
+        """Yields the smallest first, so that files stay short and pages that are still in memory are written again."""
         return chain(tuple(self._holes), count(self._end))
 
     def exchange(self, taken: int, given_back: int) -> None:

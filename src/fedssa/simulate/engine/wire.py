@@ -1,4 +1,4 @@
-"""What travels between a pool and its workers: frames of a length and one safetensors blob. No pickle."""
+"""A pool and its workers exchange frames: a length, then one safetensors blob. Nothing is pickled."""
 
 from typing import Any, BinaryIO
 
@@ -18,7 +18,7 @@ def write_frame(stream: BinaryIO, meta: dict[str, Any], tensors: Tensors) -> Non
 
 
 def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], Tensors]:
-    """The next frame; EOFError when the other side is gone."""
+    """Returns the next frame, and raises EOFError when the other side is gone."""
     size = _exactly(stream, 8)
     return unpack(_exactly(stream, int.from_bytes(size, "little")))
 

@@ -1,4 +1,4 @@
-"""A round's jobs, the longest first, to whichever worker is free; the job of a worker that is lost is run again."""
+"""Idle workers get a round's jobs, the longest first; a job whose worker is lost runs again."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -11,14 +11,14 @@ from fedssa.core.tensors import Tensors
 from fedssa.errors import ClientError
 from fedssa.simulate.engine.wire import error_from_wire
 
-MAX_DEATHS = 3  # of workers over one job: then it is the job
+MAX_DEATHS = 3  # if so many workers die over one job, the job is to blame
 
 Frame = tuple[dict[str, Any], Tensors]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One job for any worker; `key` orders the replies, the largest `cost` is handed out first."""
+    """A request is one job for any worker; `key` orders the replies, and the largest `cost` is handed out first."""
 
     key: int
     meta: dict[str, Any]
@@ -28,13 +28,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Death:
-    """Instead of a reply: the worker is gone."""
+    """A death comes instead of a reply when the worker is gone."""
 
     how: str
 
 
 class Workers(ABC):
-    """Workers at numbered places, alive until they are closed. What they are to work on is set by `open`."""
+    """Workers sit at numbered places and live until they are closed. `open` sets what they work on."""
 
     num_places: int
 
@@ -49,22 +49,22 @@ class Workers(ABC):
 
     @abstractmethod
     def open(self, setup: dict[str, Any]) -> None:
-        """Every worker, and every replacement, gets this before its next job."""
+        """Sets what every worker, and every replacement, is told before its next job."""
 
     @abstractmethod
     def _hand_out(self, place: int, request: Request) -> None:
-        """To a worker that is free."""
+        """Sends one request to the idle worker at this place."""
 
     @abstractmethod
     def _wait(self) -> Iterable[tuple[int, Frame | Death]]:
-        """At least one reply."""
+        """Waits until a worker replies or dies, and returns one such event or several."""
 
     @abstractmethod
     def _replace(self, place: int) -> None:
-        """A new worker for one that is gone."""
+        """Puts a new worker in the place of one that is gone."""
 
     def run(self, requests: Sequence[Request]) -> list[Frame]:
-        """All replies, in the order of keys. If jobs failed, the error of the smallest key is raised."""
+        """Returns all replies in the order of keys. If jobs failed, it raises the error of the smallest key."""
         queue = deque(sorted(requests, key=lambda request: (-request.cost, request.key)))
         free, busy = deque(range(self.num_places)), dict[int, Request]()
         replies, deaths = dict[int, Frame](), Counter[int]()
@@ -91,9 +91,9 @@ class Workers(ABC):
 
 
 class Costs:
-    """What a client's job takes, as far as the workers have measured it.
+    """Costs estimate how long a client's job takes, from what the workers have measured.
 
-    Only the order of a round's jobs depends on it, no result.
+    Only the order of a round's jobs depends on them, no result.
     """
 
     def __init__(self, infos: Sequence[ClientInfo], groups: Sequence[int]) -> None:
@@ -102,13 +102,13 @@ class Costs:
         self._sums: dict[int, tuple[float, int]] = {}  # of a group: seconds and samples
 
     def heard(self, client: int, seconds: float) -> None:
-        """A client's job took so long."""
+        """Notes how long a client's job took."""
         self._last[client] = seconds
         total, samples = self._sums.get(self._groups[client], (0.0, 0))
         self._sums[self._groups[client]] = total + seconds, samples + self._infos[client].num_train
 
     def of(self, client: int) -> float:
-        """Its last job's seconds; else those of as many samples in its group; else in a group of middling speed."""
+        """Returns its last job's seconds, or estimates them by its samples and the speed of its or the median group."""
         if client in self._last:
             return self._last[client]
         rates = {group: total / samples for group, (total, samples) in self._sums.items()}
