@@ -1,1 +1,1 @@
-"""Across sites: the same methods, clients and server loop, with Flower in between."""
+"""A federation across sites runs the same methods, clients and server loop, with Flower in between."""

@@ -1,16 +1,16 @@
-"""federation.toml: what a coordinator and its sites have agreed on. Sections of a recipe have a recipe's meaning.
+"""federation.toml says what a coordinator and its sites agree on. Sections of a recipe mean what they mean there.
 
 seed = 0
 clients = ["north", "south", "west"]    # client 0, 1, 2
 [task]     classes, input_shape
-[models]   width, shared
+[models]   width, shared, server, prototypes
 [local]    [server]    [rounds]    [method]         as in a recipe
 [public]   file, digest, labels, per_round          if the method uses public data
 [run]      kernel, target, evaluate_start
 [deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
 
-`agreement` is a digest of all that a site's messages depend on, and its bits but for versions and the kernel, which its
-own copy of this file names: a site answers only to its own.
+`agreement` is a digest of all that a site's messages and bits depend on, but for versions and the kernel, which the
+site's own copy of this file names. A site answers only to requests with the agreement of its own copy.
 """
 
 import json
@@ -56,7 +56,7 @@ class TaskSection:
 
 @dataclass(frozen=True, kw_only=True)
 class Deploy:
-    """How the server deals with sites that are away, slow or wrong."""
+    """This section says how the server deals with sites that are away, slow or wrong."""
 
     quorum: Annotated[float, Gt(0), Le(1)] = 0.5  # share of a round's cohort that must answer …
     deadline: Annotated[float, Gt(0)] = 600.0  # … within so many seconds
@@ -66,17 +66,17 @@ class Deploy:
     keys: bool = True  # nodes have keys, so that a client's node id is the same for the whole run
 
     def enough(self, num_clients: int) -> int:
-        """How many of them the quorum asks for, as it is written: in binary floats 0.55 · 20 is more than 11."""
+        """Returns how many clients the quorum asks for, counted exactly: in binary floats 0.55 · 20 is more than 11."""
         return math.ceil(Fraction(str(self.quorum)) * num_clients)
 
 
 class OtherPublicData(DataError):
-    """The public data here are not those that were agreed on."""
+    """The public data on this machine are not those that were agreed on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSection:
-    """Samples that the coordinator and every site have as the same arrays x and y."""
+    """Public samples are the same arrays x and y at the coordinator and at every site."""
 
     digest: Annotated[str, Len(64, 64)]  # as `fedssa federation public` prints it
     file: str = PUBLIC_FILE  # beside federation.toml
@@ -120,7 +120,7 @@ class Federation:
 
     @cached_property
     def public(self) -> Public | None:
-        """The public data, read from the file beside federation.toml; OtherPublicData if it holds others."""
+        """Reads the public data from the file beside federation.toml; raises OtherPublicData if it holds others."""
         return None if self.public_section is None else self.public_section.read(self.folder, self.task)
 
     def context(self) -> ServerContext:
@@ -138,13 +138,13 @@ class Federation:
 
 
 def read_federation(path: Path) -> Federation:
-    """From federation.toml, or from the directory that holds it."""
+    """Reads federation.toml, which is given itself or by the directory that holds it."""
     file = path / FILE_NAME if path.is_dir() else path
     return parse_federation(read_recipe(file), file.parent)
 
 
 def task_in(file: Path) -> Task:
-    """The task alone, of a federation.toml whose other sections may not fit together yet."""
+    """Reads the task alone from a federation.toml whose other sections may not fit together yet."""
     section = parse_section("task", TaskSection, _part(read_recipe(file), "task"))
     return Task(len(section.class_names), section.input_shape)
 
@@ -178,7 +178,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
 
 
 def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that is a recipe. Of models, a federation knows at most the one that all share."""
+    """Returns the part that is a recipe, with a stand-in for the sites' models, which a federation does not know."""
     recipe = {key: table[key] for key in ("seed", *RECIPE_SECTIONS) if key in table}
     models = _part(table, "models")
     if "archs" in models:

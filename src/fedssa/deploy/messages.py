@@ -1,4 +1,4 @@
-"""What travels between a coordinator and its sites: one ConfigRecord of Flower's a message, made by the one codec.
+"""A coordinator and its sites exchange messages, each one ConfigRecord of Flower's, made by the one codec.
 
 `message` is JSON that anyone who looks at a message can read: the fields of an envelope, and beside them the method's
 payload. `tensors` is one safetensors blob, or empty: its names are those of the payload, because a path to the payload
@@ -27,7 +27,7 @@ RECORD = "fedssa"
 MAX_KINDS = 8  # of inference
 MAX_TEXT = 1_000_000  # bytes of what is no tensor
 
-# Why a site does not answer. Only this word leaves it: what went wrong in its own code is in its own log.
+# These words say why a site does not answer. Only the word leaves the site; the details stay in its own log.
 Why = Literal[
     "other-federation",
     "other-client",
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @message
 class Request(Generic[Down]):
-    """What a site is sent: who asks (our run's id, and what was agreed on), and what for."""
+    """A request tells a site who asks (our run's id, and what was agreed on), and what for."""
 
     run: Annotated[str, HEX]
     agreement: Annotated[str, HEX]
@@ -70,7 +70,7 @@ class Request(Generic[Down]):
 
 @message
 class Reply(Generic[Up]):
-    """An answer, and what it answers to."""
+    """A reply holds an answer, and the run and round that it answers to."""
 
     run: Annotated[str, HEX]
     t: Annotated[int, Between(0)]
@@ -79,7 +79,7 @@ class Reply(Generic[Up]):
 
 @message
 class Refusal:
-    """Why a site does not answer."""
+    """A refusal says why a site does not answer."""
 
     refusal: Why
 
@@ -94,7 +94,7 @@ def to_records(value: object) -> RecordDict:
 
 
 def from_records(kind: type[T], records: RecordDict, payload: Any = None, max_bytes: int | None = None) -> T:
-    """AnswerError if it is anything else, or larger than may be; `payload` is the type of the method's, if any."""
+    """Reads a message with a payload of type `payload`, if any; raises AnswerError if it is wrong or too large."""
     meta, blob = _said(records)
     if max_bytes is not None and len(blob) > max_bytes:
         raise AnswerError(f"{len(blob):,} bytes, more than deploy.max_bytes = {max_bytes:,}")
@@ -136,7 +136,7 @@ def _said(records: RecordDict) -> tuple[dict[str, Any], bytes]:
 
 
 def agreement_in(records: RecordDict) -> object:
-    """What the sender agrees to, before all of its message is read: that depends on the method agreed on."""
+    """Reads the sender's agreement before the rest of its message, whose form depends on the method agreed on."""
     fields = _said(records)[0].get("fields")
     return fields.get("agreement") if isinstance(fields, dict) else None
 
@@ -165,7 +165,7 @@ def info_in(records: RecordDict, task: Task) -> ClientInfo:
 def answer_in(
     records: RecordDict, request: Request[Any], method: AnyMethod, info: ClientInfo, ctx: Context, max_bytes: int
 ) -> AnyAnswer:
-    """What the client that was asked answers to this very request; AnswerError if it is anything else."""
+    """Reads the client's answer to this very request; raises AnswerError if it is anything else."""
     reply: Reply[Any] = from_records(Reply, records, method.messages().up, max_bytes)
     answer = reply.answer
     if (reply.run, reply.t, answer.client) != (request.run, request.t, request.client):
@@ -177,7 +177,7 @@ def answer_in(
 
 
 def check_norm(payload: object, bound: float) -> None:
-    """AnswerError if an upload is longer, as a vector, than the coordinator allows."""
+    """Raises AnswerError if an upload is longer, as a vector, than the coordinator allows."""
     floats = (tensor.double() for tensor in tensors_in(payload).values() if tensor.is_floating_point())
     norm = math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))  # a float's square may overflow
     if norm > bound:
@@ -197,13 +197,13 @@ def _check_scores(scores: Scores) -> None:
 
 
 def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:
-    """Of a message as Flower sends it, object by object; without HTTP and TLS."""
+    """Counts the bytes of a message as Flower sends it, object by object, without HTTP and TLS."""
     children = (part.children or {}).values()
     return len(part.deflate()) + sum(encoded_bytes(cast(RecordDict | ConfigRecord, child)) for child in children)
 
 
 def refusal_in(records: RecordDict) -> str | None:
-    """Why the site refuses, if it does."""
+    """Tells why the site refuses, or returns None if it does not."""
     try:
         said = _said(records)[0].get("fields")
     except AnswerError:

@@ -1,1 +1,1 @@
-"""A recipe as validated settings. This file imports nothing: who needs TOML alone must not wait for torch."""
+"""A recipe becomes validated settings here. This file imports nothing: who needs TOML alone must not wait for torch."""

@@ -1,4 +1,4 @@
-"""What is known about a run when it starts, for those who read its directory and must not wait for torch."""
+"""A run directory tells what is known when the run starts, so that its readers need not wait for torch."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
 
 
 def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
-    """`command`: what repeats the run, if whoever starts it knows a shorter one than its recipe."""
+    """`command` repeats the run; it is given by a caller that knows a shorter one than the run's recipe."""
     recipe, name = without_defaults(settings), settings.table["method"]["name"]
     colour = PRESETS[name][1].colour if name in PRESETS else settings.method.colour
     known = {"command": command or run_command(recipe), "recipe": recipe}
@@ -22,7 +22,7 @@ def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
 
 
 def without_defaults(settings: Settings) -> dict[str, Any]:
-    """What a recipe would have to say: the seed, and of each section what differs from its defaults.
+    """Returns what a recipe would have to say: the seed, and of each section what differs from its defaults.
 
     A setting that is None is always at its default: a recipe cannot say None.
     """
@@ -36,7 +36,7 @@ def without_defaults(settings: Settings) -> dict[str, Any]:
 
 
 def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
-    """As they stand in a table; a preset's own settings are defaults too, and a user's function has none."""
+    """Returns a section's defaults as a table; a preset's settings are defaults too, and a user's function has none."""
     part, name = _declared(settings, section), settings.table.get(section, {}).get("name")
     if part is None:
         return {}
@@ -50,14 +50,14 @@ def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
 
 
 def _beside_lr(optimiser: Optimiser) -> dict[str, Any]:
-    """The optimiser's own defaults of what stands beside lr."""
+    """Returns the optimiser's own defaults of what stands beside lr."""
     if isinstance(optimiser, FromTorch):
         return {}
     return {option: getattr(type(optimiser)(), option, None) for option in BESIDE_LR}
 
 
 def _declared(settings: Settings, section: str) -> Any:
-    """What declares the defaults of a section; a user's function and data of their own have none."""
+    """Returns what declares a section's defaults; a user's function and public data of their own have none."""
     if section in ("local", "server"):
         return LocalSection() if section == "local" else ServerSection()
     part = getattr(settings, section)

@@ -1,4 +1,4 @@
-"""A table → the dataclass that declares it, or one line that says what is wrong with it."""
+"""A table becomes the dataclass that declares it, or one line says what is wrong with it."""
 
 import difflib
 import json
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
-    """A table as the dataclass that declares its keys, types and ranges."""
+    """Turns a table into the dataclass that declares its keys, types and ranges."""
     assert is_dataclass(cls)
     refuse_unknown(section, table, [field.name for field in fields(cls)])
     for key, value in table.items():
@@ -44,7 +44,7 @@ def named(
 
 
 def look_up(key: str, name: object, registry: Mapping[str, T], presets: Mapping[str, Any] | None = None) -> T:
-    """By name, or by import path (`my_pkg.mine:Thing`)."""
+    """Finds a thing by its name, or by its import path (`my_pkg.mine:Thing`)."""
     if not isinstance(name, str):
         raise SettingsError(f"{key} = {name!r}: should be a name")
     if ":" in name:

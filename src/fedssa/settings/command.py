@@ -1,4 +1,4 @@
-"""The shell command that repeats a run, on any machine that has the package. Nothing here imports torch."""
+"""A shell command repeats a run on any machine that has the package. Nothing here imports torch."""
 
 import shlex
 from collections.abc import Mapping
@@ -8,18 +8,18 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.toml import inline
 
 BASE = "recipes/quickstart.toml"
-NOT_IN_BASE = ("public", "server", "run")  # every other section is said anew
-FOUND_ANYWHERE = ("cifar10", "cifar100")  # or downloaded: where they lie here is of no use there
+NOT_IN_BASE = ("public", "server", "run")  # the command sets every other section
+FOUND_ANYWHERE = ("cifar10", "cifar100")  # or downloaded, so a path of this machine is left out
 
 
 def command_of(run_dir: RunDir) -> str:
-    """As it was written when the run started; of an older directory, with every setting said."""
+    """Returns the command that was written when the run started, or for an older directory one with every setting."""
     known = run_dir.about.get("command")
     return known if isinstance(known, str) else run_command(run_dir.settings)
 
 
 def run_command(recipe: Mapping[str, Any]) -> str:
-    """A recipe changed throughout. What is None is not said, since TOML cannot; it is a default always."""
+    """Returns a command that sets everything in the recipe but None, which TOML lacks and which is always a default."""
     words = ["fedssa", "run", BASE, "--set", f"seed={recipe['seed']}"]
     for section, table in recipe.items():
         if isinstance(table, Mapping):

@@ -1,4 +1,4 @@
-"""Things of a user, named by an import path."""
+"""A user's own things are named by an import path."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from fedssa.errors import SettingsError
 
 
 def import_path(key: str, path: str) -> Any:
-    """What `package.module:name` names; the current directory can be imported from, as with `python -m`."""
+    """Imports what `package.module:name` names, from the current directory too, as with `python -m`."""
     module, _, attribute = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:

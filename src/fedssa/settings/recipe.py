@@ -1,4 +1,4 @@
-"""TOML → validated settings.
+"""A TOML recipe becomes validated settings here.
 
 Each part of the settings is a frozen dataclass that declares types and ranges where it stands: a method, a
 data source, a partition, LocalTraining, Rounds, and the few below. Unknown keys are errors.
@@ -41,7 +41,7 @@ class Models:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSlice:
-    """A share of every class of [data], taken away before the partition is dealt, for every method alike."""
+    """A slice is a share of every class of [data], taken away before the partition is dealt, for every method alike."""
 
     share: Annotated[float, Gt(0), Lt(1)] = 0.1
     per_round: Annotated[int, Ge(0)] = 1000  # P, the samples of a round; 0: all, the same in every round
@@ -55,7 +55,7 @@ class _PublicLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSource(_PublicLimits):
-    """Data of their own; labels count as the task's if the names of all classes are the same."""
+    """Public data may be a set of their own; labels count as the task's if all classes have the same names."""
 
     source: Source
 
@@ -72,7 +72,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, completely: equal settings give equal results on equal data, with the same versions and kernel."""
+    """Settings define a run: equal ones give equal results on equal data, with the same versions and kernel."""
 
     seed: int
     data: Source
@@ -88,7 +88,7 @@ class Settings:
 
     @property
     def shared(self) -> tuple[str, ModelFactory]:
-        """The model that all know: the one they all have, where a method needs that."""
+        """Returns the model that all know, which is the one they all have where a method needs that."""
         given = None if self.method.needs_same_models else self.models.shared
         name = given or self.models.archs[-1]
         return name, look_up("models.shared", name, MODELS)
@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def prototypes(self) -> dict[str, ModelFactory]:
-        """The architectures that the server of a method can run, if it must."""
+        """Returns the architectures that the server can run, if the method needs that."""
         if self.method.groups != "architecture":
             return {}
         names = self.models.archs if self.models.prototypes is None else self.models.prototypes
@@ -111,7 +111,7 @@ class Settings:
         return [look_up("models.archs", name, MODELS) for name in self.models.archs]
 
     def are_those_of(self, table: Mapping[str, Any]) -> bool:
-        """Whether a run with this table is the same run; settings that came later than it stand at their defaults."""
+        """Tells whether a run with this table is the same run; settings that are newer than it count as defaults."""
         try:
             return table == self.table or parse_settings(table).table == self.table
         except SettingsError:
@@ -124,7 +124,7 @@ SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds"
 
 
 def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settings:
-    """From a recipe file, or from a table of the same shape."""
+    """Loads settings from a recipe file, or from a table of the same shape."""
     if isinstance(source, Settings):
         return source
     if isinstance(source, Mapping):
@@ -144,7 +144,7 @@ def read_recipe(path: Path) -> Table:
 
 
 def override(table: Table, assignment: str) -> Table:
-    """`local.epochs=2`: the value is TOML, or else a plain string."""
+    """Applies an assignment such as `local.epochs=2`, whose value is TOML, or else a plain string."""
     key, sign, text = assignment.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not sign or not all(path):
@@ -202,7 +202,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
 
 
 def _refuse_unfit(settings: Settings) -> None:
-    """Before anything starts: every architecture exists, and the method has what it needs."""
+    """Refuses, before anything starts, an unknown architecture or a method that lacks what it needs."""
     name = f"method.name = {settings.table['method']['name']!r}"
     look_up_all = (settings.factories, settings.shared, settings.server_model)
     assert look_up_all
@@ -213,7 +213,7 @@ def _refuse_unfit(settings: Settings) -> None:
 
 
 def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
-    """What a method needs, it declares; what a recipe lacks of that, and what to do about it."""
+    """Tells what a recipe lacks of what a method declares to need, and what to do about it."""
     if method.needs_same_models and len(set(settings.models.archs)) > 1:
         return "averages whole models, so all clients need the same; give models.archs one architecture"
     if method.needs_server_model and settings.models.server is None:
@@ -239,7 +239,7 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
 
 
 def _table_of(part: Any, given: Table) -> Table:
-    """Every option of a part; one that was chosen by name keeps the name."""
+    """Returns every option of a part; one that was chosen by name keeps the name."""
     options = dict(part.kwargs) if isinstance(part, FromFunction) else asdict(part)
     return ({"name": given["name"]} if "name" in given else {}) | options
 
@@ -247,7 +247,7 @@ def _table_of(part: Any, given: Table) -> Table:
 def _data(section: str, table: Table) -> Any:
     name, options = table["name"], without_name(table)
     chosen: Any = look_up(f"{section}.name", name, DATASETS)
-    for key in ("dir", "file") if name in DATASETS else ():  # a run is resumed from anywhere
+    for key in ("dir", "file") if name in DATASETS else ():  # absolute, since a run may be resumed from anywhere
         if isinstance(options.get(key), str):
             options[key] = str(expand(options[key]))
     if isinstance(chosen, type) and is_dataclass(chosen):

@@ -1,4 +1,4 @@
-"""Settings → the task: what a server needs to start, with the models that it knows."""
+"""Settings give the task, which is what a server needs to start, with the models that it knows."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,7 +9,7 @@ from fedssa.settings.recipe import Settings
 
 
 def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...], *, knows_shared: bool = True) -> Task:
-    """`knows_shared`: a federation of sites may have no model that all of them know."""
+    """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know."""
     width, num_rounds = settings.models.width, settings.rounds.total
     plain = Task(num_classes, input_shape, width, num_rounds, settings.partition.clients)
     server, prototypes = settings.server_model, settings.prototypes

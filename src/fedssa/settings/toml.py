@@ -1,4 +1,4 @@
-"""Settings as TOML. What JSON says of numbers, strings and truth is TOML too."""
+"""Settings are written as TOML here. Numbers, strings and truth values are the same in TOML as in JSON."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def document(table: Mapping[str, Any]) -> str:
-    """A recipe: plain values first, then a section for every table."""
+    """Writes a recipe: plain values first, then a section for every table."""
     values = [f"{_key(key)} = {inline(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
     sections = [
         "\n".join([f"\n[{_key(name)}]", *(f"{_key(key)} = {inline(value)}" for key, value in section.items())])

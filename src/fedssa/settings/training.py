@@ -1,4 +1,4 @@
-"""[local] and [server]: how clients and the server train, with an optimiser and a schedule chosen by name.
+"""[local] and [server] say how clients and the server train, with an optimiser and a schedule chosen by name.
 
     [local]                             # [server] takes the same keys
     lr = 0.01
@@ -29,7 +29,7 @@ BESIDE_LR = ("momentum", "weight_decay")  # options of an optimiser that stand n
 
 
 class Chosen(NamedTuple):
-    """A part by its name in a recipe, and what the settings found under that name."""
+    """A chosen part has its name in a recipe, and what the settings found under that name."""
 
     key: str  # of the recipe: local.optimizer
     name: str
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSection:
-    """The plain values of [server]; what is None is the optimiser's own default."""
+    """These are the plain values of [server]; None stands for the optimiser's own default."""
 
     epochs: Annotated[int, Ge(1), Le(10**6)] = 1
     batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
@@ -60,14 +60,14 @@ class LocalSection(ServerSection):
 
 
 def local_training(table: Mapping[str, Any]) -> tuple[LocalTraining, dict[str, Any]]:
-    """What [local] says, and the same as a table with every default filled in."""
+    """Returns what [local] says, and the same as a table with every default filled in."""
     said = parse_section("local", LocalSection, table)
     values, resolved = _training("local", said)
     return LocalTraining(**values, augment=said.augment), resolved
 
 
 def server_training(table: Mapping[str, Any]) -> tuple[Training, dict[str, Any]]:
-    """What [server] says, and the same as a table with every default filled in."""
+    """Returns what [server] says, and the same as a table with every default filled in."""
     values, resolved = _training("server", parse_section("server", ServerSection, table))
     return Training(**values), resolved
 
@@ -89,7 +89,7 @@ def _chosen(key: str, value: object, known: Mapping[str, Any]) -> Chosen:
 
 
 def name_and_options(key: str, value: object) -> tuple[str, dict[str, Any]]:
-    """Of `"adam"` and of `{name = "adam", beta1 = 0.9}`."""
+    """Splits `"adam"` or `{name = "adam", beta1 = 0.9}` into the name and the options."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise SettingsError(f'{key} = {value!r}: should be a name or a table with one, {{name = "..."}}')
@@ -133,7 +133,7 @@ def schedule_from(chosen: Chosen) -> Schedule:
 
 
 def as_chosen(name: str, part: Optimiser | Schedule) -> str | dict[str, Any]:
-    """How a recipe chooses this part: by its name, if all its options are their defaults; not what stands beside lr."""
+    """Returns how a recipe chooses this part: by name alone if all options but those beside lr are defaults."""
     if isinstance(part, FromTorch):
         return {"name": name, **part.options} if part.options else name
     assert is_dataclass(part)

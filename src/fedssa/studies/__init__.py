@@ -1,1 +1,1 @@
-"""Many runs: comparisons, grids, the paper's experiments, and how long they take."""
+"""A study is many runs: comparisons, grids, the paper's experiments, and how long they take."""

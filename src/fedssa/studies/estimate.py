@@ -1,4 +1,4 @@
-"""How long runs will take: from runs that were timed, else from the speed of this machine."""
+"""How long runs will take is estimated from runs that were timed, else from the speed of this machine."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedssa.studies.plan import Planned
 
-TRAINED = 0.8  # of the samples; the others are for validation and test
+TRAINED = 0.8  # share of the samples; the others are for validation and test
 
 
 def time_left(planned: "Sequence[Planned]", num_samples: int, speed: Callable[[], float]) -> str:
-    """In words. `speed`: samples a second that this machine trains on, asked for if nothing was timed."""
+    """Says how long it takes. `speed` measures this machine's samples a second, and is called if nothing was timed."""
     rates = _measured(planned)
     left = [(run, rounds) for run in planned if (rounds := run.rounds_left())]
     if not left:
@@ -24,7 +24,7 @@ def time_left(planned: "Sequence[Planned]", num_samples: int, speed: Callable[[]
 
 
 def _measured(planned: "Sequence[Planned]") -> dict[tuple[str, ...], float]:
-    """Seconds a unit of work, by what runs have in common."""
+    """Returns seconds a unit of work, by what runs have in common."""
     seen: dict[tuple[str, ...], list[float]] = {}
     for run in planned:
         seconds = run.seconds_a_round()
@@ -39,7 +39,7 @@ def _nearest(run: "Planned", rates: dict[tuple[str, ...], float]) -> float:
 
 
 def _likeness(run: "Planned") -> "Iterator[tuple[str, ...]]":
-    """The run itself, its other seeds, its method elsewhere, its neighbours, anything."""
+    """Yields keys of ever more distant runs: itself, its other seeds, its method elsewhere, its neighbours, any."""
     folder, method = str(run.path.parent), str(run.settings.table["method"]["name"])
     yield "run", str(run.path)
     yield "cell and method", folder, method

@@ -1,4 +1,4 @@
-"""A recipe with some settings varied: all combinations of the values given for them."""
+"""A grid varies some settings of a recipe, in all combinations of the values given for them."""
 
 import hashlib
 import itertools
@@ -21,7 +21,7 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True)
 class Axis:
-    """`local.epochs=1,10`: a setting and the values it is to take."""
+    """An axis such as `local.epochs=1,10` is a setting and the values it is to take."""
 
     key: str
     values: tuple[Any, ...]
@@ -38,7 +38,7 @@ class Combination:
 
     @property
     def folder(self) -> str:
-        """A readable name that follows from the values."""
+        """Returns a readable name that follows from the values."""
         said = ",".join(self.assignments)
         plain = re.sub(r"[^A-Za-z0-9._=,+-]", "", said)
         if re.sub(r'[\s"]', "", said) == plain and len(plain) <= LONGEST_NAME:
@@ -58,7 +58,7 @@ def read_axis(text: str) -> Axis:
     values = _values(listed)
     try:
         inline(values)
-    except TypeError as error:  # a date, say
+    except TypeError as error:  # such as a date
         raise SettingsError(f"--grid {text}: no setting takes such a value ({error})") from error
     if any(values.count(value) > 1 for value in values):
         raise SettingsError(f"--grid {text}: names a value twice")
@@ -66,7 +66,7 @@ def read_axis(text: str) -> Axis:
 
 
 def _values(listed: str) -> list[Any]:
-    """TOML, separated by commas; a word that is no TOML is a string, as with --set."""
+    """Reads TOML values separated by commas; a word that is no TOML is a string, as with --set."""
     try:
         return list(tomllib.loads(f"values = [{listed}]")["values"])
     except tomllib.TOMLDecodeError:
@@ -93,7 +93,7 @@ def _combination(table: Mapping[str, Any], choice: dict[str, Any]) -> Combinatio
 
 
 def plan(combined: Sequence[Combination], num_seeds: int, out: Path) -> list[list[Planned]]:
-    """The runs of each combination, one a seed. What is wrong with any of them is found before the first one starts."""
+    """Plans the runs of each combination, one a seed, and finds what is wrong with any before the first starts."""
     planned = []
     for one in combined:
         first = parse_settings(one.table).seed

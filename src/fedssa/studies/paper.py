@@ -1,4 +1,4 @@
-"""The paper's experiments: each a list of runs, as plain tables. Nothing here imports torch.
+"""Each of the paper's experiments is a list of runs, as plain tables. Nothing here imports torch.
 
 A cell is a federation, everything about a run but its method and its seed. Experiments that have a cell in common
 share its runs, because where a run lies follows from its settings alone.
@@ -16,7 +16,7 @@ Table = dict[str, Any]
 SCALES = ("full", "reduced", "smoke")
 EPOCHS = {"full": 10, "reduced": 2, "smoke": 1}
 ROUNDS = {"full": {10: 100, 50: 500, 100: 500}, "reduced": {10: 15, 50: 50, 100: 100}, "smoke": {4: 2}}
-FRACTIONS = {4: 0.5, 10: 1.0, 50: 0.2, 100: 0.1}  # of the clients that take part in a round, by their number
+FRACTIONS = {4: 0.5, 10: 1.0, 50: 0.2, 100: 0.1}  # share of the clients that take part in a round, by their number
 CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
 LARGEST = {"full": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
@@ -35,7 +35,7 @@ METHODS = (
     "fedavg",
 )
 NEEDS_ONE_MODEL = ("fedavg",)
-CONTROL = "standalone-scaled"  # every comparison carries it
+CONTROL = "standalone-scaled"  # it is in every comparison
 VARIANTS: dict[str, Table] = {"fedssa-t10": {"name": "fedssa", "t_stable": 10}}  # what is neither method nor preset
 
 
@@ -69,7 +69,7 @@ class Cell:
         return f"{self.scale}/{self.data}/{self.name}"
 
     def table(self) -> Table:
-        """A recipe without seed and method."""
+        """Returns a recipe without seed and method."""
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
         dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
         smoke = self.scale == "smoke"
@@ -106,7 +106,7 @@ class Experiment:
 
 
 def _bases(scale: str) -> list[Cell]:
-    """The paper's six federations, the largest first; a smoke has one."""
+    """Returns the paper's six federations, the largest first; the smoke scale has one."""
     data = ["digits"] if scale == "smoke" else ["cifar100", "cifar10"]
     return [
         Cell(scale=scale, data=name, clients=clients, fraction=FRACTIONS[clients], classes=CLASSES[name])
@@ -169,7 +169,7 @@ def runs_of(
     cells: Sequence[str] = (),
     methods: Sequence[str] = (),
 ) -> list[PaperRun]:
-    """Seed by seed, so that a study that was stopped has whole columns. Whatever is given restricts."""
+    """Lists runs seed by seed, so that a stopped study has whole columns. Each argument given restricts them."""
     experiment = experiment_named(name)
     _refuse_unknown("--scale", [scale], SCALES, "scale", "the scales")
     kept = experiment.cells(scale)
@@ -196,14 +196,14 @@ def experiment_named(name: str) -> Experiment:
 
 
 def every_run(seed: int) -> Iterator[tuple[str, PaperRun]]:
-    """Of every experiment at every scale, with the experiment's name."""
+    """Yields the runs of every experiment at every scale, with the experiment's name."""
     for scale in SCALES:
         for name in EXPERIMENTS:
             yield from ((name, run) for run in runs_of(name, scale, [seed]))
 
 
 def experiment_command(name: str, run: PaperRun) -> str:
-    """The command that repeats this run, with as few restrictions as leave it alone."""
+    """Returns the command that repeats this run, with as few restrictions as select it alone."""
     cell, chosen = run.cell, dict[str, list[Any]]()
     words = ["fedssa", "experiment", name, "--scale", cell.scale]
     for option, value in {"data": cell.data, "clients": cell.clients, "cells": cell.name}.items():

@@ -1,4 +1,4 @@
-"""Many runs, one after another on one pool, as far as they are not there yet: the methods and seeds of a recipe."""
+"""A plan runs the methods and seeds of a recipe one after another on one pool, as far as they have not ended yet."""
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from fedssa.studies.paper import CONTROL
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of a comparison, wherever it stands."""
+    """A planned run may not have begun, may be half-way, or may have ended."""
 
     path: Path
     settings: Settings
-    label: str | None = None  # where the method does not say enough
-    command: str | None = None  # that repeats it, if it is shorter than its recipe
+    label: str | None = None  # where the method's name does not say enough
+    command: str | None = None  # what repeats it, if it is shorter than its recipe
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class Planned:
 
     @property
     def work_a_round(self) -> float:
-        """In passes over all data; rounds of different settings are compared by it."""
+        """Measures a round in passes over all data, so that rounds of different settings can be compared."""
         return self.settings.local.epochs * self.settings.rounds.fraction
 
     def rounds_left(self) -> int:
@@ -45,18 +45,18 @@ class Planned:
         return self.settings.rounds.total - len([record for record in run_dir.records() if record.t >= 0])
 
     def ended(self) -> bool:
-        """With nothing left to do, not even to clear away."""
+        """Tells whether nothing is left to do, not even to clear away."""
         outcome = self._open().outcome() if self.path.exists() else None
         return outcome is not None and (outcome.kind == "diverged" or not (self.path / "store").exists())
 
     def seconds_a_round(self) -> float | None:
-        """The median of what was timed."""
+        """Returns the median of the seconds that were timed."""
         timings = self._open().timings() if self.path.exists() else []
         seconds = [float(timing["seconds"]) for timing in timings if timing["t"] >= 0]
         return statistics.median(seconds) if seconds else None
 
     def begin(self) -> Run | Outcome:
-        """Start it or take it up again; how it ended, if it has."""
+        """Starts the run or takes it up again, or returns how it ended if it has."""
         if self.path.exists():
             return reopen(self._open().path)
         return start(self.settings, self.path, command=self.command)
@@ -71,7 +71,7 @@ class Planned:
 def plan(
     table: Mapping[str, Any], methods: Sequence[str], num_seeds: int, out: Path, keep_models: bool
 ) -> list[Planned]:
-    """All runs; what is wrong with any of them is found before the first one starts."""
+    """Plans all runs, and finds what is wrong with any of them before the first one starts."""
     first = parse_settings(table)
     names = list(dict.fromkeys(name for method in methods for name in _expand(method, first)))
     planned = []
@@ -87,7 +87,7 @@ def plan(
 
 
 def _expand(method: str, settings: Settings) -> list[str]:
-    """`all`: every method that the federation allows, and the control."""
+    """Expands `all` into every method that the federation allows, and the control."""
     if method != "all":
         return [method]
     allowed = [name for name, cls in METHODS.items() if why_unfit(cls, settings) is None]
@@ -96,7 +96,7 @@ def _expand(method: str, settings: Settings) -> list[str]:
 
 @contextmanager
 def one_pool(out: Path, workers: int | None, ray: str | None = None) -> Iterator[Workers | None]:
-    """Workers that live through all runs, and a lock that they share: two comparisons never meet in one directory."""
+    """Starts workers for all runs, under one lock, so that two comparisons never work in the same directory."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,7 +106,7 @@ def one_pool(out: Path, workers: int | None, ray: str | None = None) -> Iterator
 
 
 def run_all(planned: Sequence[Planned], pool: Workers | None, heard: Callable[[Planned, RoundRecord], None]) -> None:
-    """A run that diverges is a result, not the end."""
+    """Runs what is planned, and goes on after a run that diverges, which is a result too."""
     for plan_of_run in planned:
         begun = plan_of_run.begin()
         if isinstance(begun, Outcome):

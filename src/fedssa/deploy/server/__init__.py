@@ -1,1 +1,1 @@
-"""The coordinator's side of a federation."""
+"""This package is the coordinator's side of a federation."""

@@ -1,4 +1,4 @@
-"""The ServerApp: one run of a federation. Its run config names the federation's file and the run directory."""
+"""The ServerApp is one run of a federation. Its run config names the federation's file and the run directory."""
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp

@@ -1,4 +1,4 @@
-"""A federation's own certificate authority, its server's certificate, and the keys of sites."""
+"""A federation has its own certificate authority, its server's certificate, and keys for its sites."""
 
 import ipaddress
 import os
@@ -26,7 +26,7 @@ ALSO_FOR = ("localhost", "127.0.0.1", "::1")
 
 
 def write_certificates(folder: Path, host: str) -> tuple[datetime, datetime]:
-    """ca.pem, ca.key, server.pem, server.key; until when the authority and the server's certificate are good."""
+    """Writes ca.pem, ca.key, server.pem and server.key; returns when the authority and the certificate expire."""
     ca_key = ec.generate_private_key(ec.SECP384R1())
     ca = _authority(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedSSA federation at {host}"[:64])]), ca_key)
     (folder / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
@@ -35,7 +35,7 @@ def write_certificates(folder: Path, host: str) -> tuple[datetime, datetime]:
 
 
 def renew_server(folder: Path, host: str) -> datetime:
-    """Another server.key and server.pem, of the same authority: sites need nothing new. Until when it is good."""
+    """Writes another server.key and server.pem of the same authority, so sites need nothing new; returns their end."""
     try:
         ca = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
         ca_key = load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
@@ -109,7 +109,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def make_node_key(folder: Path, name: str) -> Path:
-    """`key` and `key.pub`, as ssh-keygen would make them; returns the public one."""
+    """Writes `key` and `key.pub` as ssh-keygen would, and returns the path of the public one."""
     private = folder / "key"
     if private.exists():
         raise SettingsError(f"{private}: exists already; whoever has registered it would no longer know this site")
@@ -132,7 +132,7 @@ def check_public_key(path: Path) -> bytes:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """For this user's eyes only, from the first byte on."""
+    """Writes a file that only this user can read, from the first byte on."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""What a coordinator needs, as a directory: certificates, app, configuration, programs, units, a proxy."""
+"""A coordinator's directory holds what it needs: certificates, app, configuration, programs, units, a proxy."""
 
 import getpass
 import json
@@ -31,16 +31,16 @@ from fedssa.settings.recipe import read_recipe
 from fedssa.settings.toml import document
 
 ADDRESS_FILE = "address.json"
-FIRST_RUNTIME_PORT = 9100  # of sites on one machine: this and the next ones
+FIRST_RUNTIME_PORT = 9100  # sites on one machine take this port and the next ones
 
 
 class Page(Template):
-    delimiter = "@"  # shell and nginx have the dollar for themselves
+    delimiter = "@"  # since shell and nginx use the dollar themselves
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where sites find the federation, and where the SuperLink listens on loopback."""
+    """An address says where sites find the federation, and where the SuperLink listens on loopback."""
 
     host: str
     port: int
@@ -75,7 +75,7 @@ def init(
     classes: int = 10,
     input_shape: Sequence[int] = (1, 32, 32),
 ) -> None:
-    """All or nothing: the directory appears by rename."""
+    """Makes the coordinator's directory, which appears by rename, complete or not at all."""
     target = _plain_path(directory)
     if target.exists():
         raise RunDirError(f"{directory}: exists already; choose another directory")
@@ -150,7 +150,7 @@ def _words_of(directory: Path, address: Address) -> dict[str, Any]:
 
 
 def invite(directory: Path, name: str) -> Path:
-    """What the site `name` needs, in sites/NAME; nothing in it is secret."""
+    """Writes what the site `name` needs to sites/NAME; nothing in it is secret."""
     directory = _plain_path(directory)
     address, federation = Address.read(directory), read_federation(directory)
     client = federation.client_id(name)
@@ -180,7 +180,7 @@ def invite(directory: Path, name: str) -> Path:
 
 
 def add_public(directory: Path, source: Path, labels: Labels, per_round: int) -> Public:
-    """Public data for a method that uses some: the arrays go beside federation.toml, their digest into it."""
+    """Adds public data for a method that uses some: the arrays go beside federation.toml, their digest into it."""
     Address.read(directory)
     file = directory / FILE_NAME
     if "public" in read_recipe(file):
@@ -194,7 +194,7 @@ def add_public(directory: Path, source: Path, labels: Labels, per_round: int) ->
 
 
 def register(directory: Path, name: str, public_key: Path) -> None:
-    """From now on the SuperLink lets the holder of this key in."""
+    """Registers a site's key, whose holder the SuperLink lets in from now on."""
     directory = _plain_path(directory)
     Address.read(directory)
     read_federation(directory).client_id(name)
@@ -206,7 +206,7 @@ def register(directory: Path, name: str, public_key: Path) -> None:
 
 
 def unregister(directory: Path, name: str) -> None:
-    """From now on the SuperLink refuses the key of this site."""
+    """Removes the key of a site, which the SuperLink refuses from now on."""
     directory = _plain_path(directory)
     Address.read(directory)
     registered = _registered(directory, name)
@@ -219,7 +219,7 @@ def unregister(directory: Path, name: str) -> None:
 
 
 def renew(directory: Path) -> datetime:
-    """A new certificate for the server; until when it is good."""
+    """Makes a new certificate for the server, and returns when it expires."""
     address = Address.read(directory)
     if address.insecure:
         raise SettingsError(f"{directory}: is without TLS (--insecure), so there is nothing to renew")
@@ -238,7 +238,7 @@ def _write(path: Path, page: str, words: dict[str, Any]) -> None:
 
 
 def _plain_path(path: Path) -> Path:
-    """Absolute, and such that shell, systemd, nginx and TOML take it as it is."""
+    """Returns the absolute path, and refuses one that shell, systemd, nginx or TOML would not take as it is."""
     absolute = path.absolute()
     if not re.fullmatch(r"[A-Za-z0-9_./+-]+", str(absolute)):
         raise SettingsError(

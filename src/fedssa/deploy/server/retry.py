@@ -1,9 +1,9 @@
-"""A Grid that gets along with a SuperLink that dies and comes back.
+"""This Grid gets along with a SuperLink that dies and comes back.
 
 Flower tries again, too, with two exceptions. It takes every failure with "ssl" in its text for a bad certificate, also
 that of a handshake that was cut short. And a part of a message that was stored, but not confirmed, is refused when it
-is sent again. To repeat the whole call is safe: a message that is pushed again is the same one, and only what it lacks
-is sent; a reply that was on its way is told as lost.
+is sent again. To repeat the whole call is safe: a message that is pushed again is the same one, and only its missing
+parts are sent; a reply that was on its way is reported as lost.
 """
 
 import logging
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Grid(Protocol):
-    """The part of Flower's Grid that is used."""
+    """This protocol is the part of Flower's Grid that we use."""
 
     def get_node_ids(self) -> Iterable[int]: ...
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...

@@ -1,4 +1,4 @@
-"""A deployed run on the coordinator's disk: the same run directory as a simulation's, and what a restart needs.
+"""A deployed run has the run directory of a simulation on the coordinator's disk, and in it what a restart needs.
 
     checkpoint.safetensors   server state, next round, who the clients are; replaced after every aggregation
     faults.jsonl             who was absent, refused or dropped, when and why
@@ -35,10 +35,10 @@ log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
 
 @message
 class Checkpoint(Generic[Server]):
-    """The state of the run between two rounds."""
+    """A checkpoint is the state of the run between two rounds."""
 
     run: str
-    next_round: int  # -1: not even the start is committed
+    next_round: int  # at -1 not even the start is committed
     record_bytes: int
     known: Known
     server: Server | None = None
@@ -50,7 +50,7 @@ AnyCheckpoint = Checkpoint[Any]
 def run_federation(
     grid: Grid, federation: Federation, out: Path, *, resume: bool = False, poll: float = POLL
 ) -> Iterator[RoundRecord]:
-    """Start a run in `out`, or continue the one that is there; yields each record when its round is on disk."""
+    """Starts a run in `out`, or continues the one that is there, and yields each record when its round is on disk."""
     with ExitStack() as stack:
         run_dir = _reopen(federation, out) if resume else _create(federation, out)
         with writing(out):
@@ -118,7 +118,7 @@ def _checkpoint_file(run_dir: Path) -> Path:
 
 
 def _create(federation: Federation, out: Path) -> RunDir:
-    """It appears by rename, complete, or not at all."""
+    """Makes the run directory, which appears by rename, complete or not at all."""
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
     section = federation.task_section

@@ -1,4 +1,4 @@
-"""The Federation over a Flower Grid: clients are at sites, which may be away, slow or wrong.
+"""This federation runs over a Flower Grid. Its clients are at sites, which may be away, slow or wrong.
 
 A client is known by the id that its node says in its hello, never by the id of its node; a reply is attributed by the
 message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and changes nothing.
@@ -20,23 +20,23 @@ from fedssa.errors import AnswerError
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
-MAX_TRIES = 3  # of one request to one client in one round, if its node dies over it
+MAX_TRIES = 3  # how often a client is sent a round's request whose node is lost over it
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What went wrong with a client, or with a node that is none yet."""
+    """A fault tells what went wrong with a client, or with a node that is no client yet."""
 
     t: int  # -1: before round 0
     client: int | None
     reason: str
-    dropped: bool = False  # there was an answer, and it could not be used
+    dropped: bool = False  # whether there was an answer that could not be used
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a server must still know of its clients when it is started again; it learns as the run goes on."""
+    """A server learns this of its clients as the run goes on, and must still know it after a restart."""
 
     infos: dict[int, ClientInfo]
     nodes: dict[int, int]  # client → node
@@ -67,7 +67,7 @@ class GridFederation:
 
     # -- who is there ----------------------------------------------------------------------------------------
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
-        """At the start, wait for all clients, or at the deadline for a quorum; later, who has come since then."""
+        """Returns all clients that have joined; at the start it waits for all, or until the deadline for a quorum."""
         num_clients, deadline = len(self._federation.clients), time.monotonic() + self._deploy.join_deadline
         self._welcome(evaluate_start=evaluate_start)
         while not self._started and len(self._here) < num_clients and time.monotonic() < deadline:
@@ -85,7 +85,7 @@ class GridFederation:
         return [info for _, info in sorted(self.known.infos.items())]
 
     def _welcome(self, *, evaluate_start: bool = False) -> None:
-        """Say hello to every node that has not been asked, and hear those that answer."""
+        """Says hello to every node that is due to be asked, and hears those that answer."""
         online, now = set(self._grid.get_node_ids()), time.monotonic()
         self._here = {client: node for client, node in self.known.nodes.items() if node in online}
         self._ask_at = {node: again for node, again in self._ask_at.items() if node in online and again > now}
@@ -107,7 +107,7 @@ class GridFederation:
             self._note(Fault(self._t, None, f"node {node} is not let in: {error}"))
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
-        """One client, one node: with keys for the whole run, without as long as the node is there."""
+        """Binds a client to its one node: with keys for the whole run, without them as long as the node is online."""
         owner = self.known.nodes.get(info.id, node)
         if owner != node and (self._deploy.keys or owner in online):
             self._disputed.add(info.id)
@@ -120,9 +120,9 @@ class GridFederation:
 
     # -- a round -----------------------------------------------------------------------------------------------
     def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
-        """Until everyone who is here has answered, and enough have; or until the deadline.
+        """Collects answers until everyone who is online has answered and enough have, or until the deadline.
 
-        To ask twice is safe: a site that has trained this round sends the answer it has.
+        To ask twice is safe, since a site that has trained this round sends the answer it has.
         """
         self._t = t
         need, deadline = self._deploy.enough(len(downlinks)), time.monotonic() + self._deploy.deadline
@@ -141,7 +141,7 @@ class GridFederation:
                     to_ask.discard(client)
             for message, reply in self._pull(asked).items():
                 client = asked[message]
-                if isinstance(reply, str):  # its node was lost, not its answer bad: it is asked again if it returns
+                if isinstance(reply, str):  # no answer, since its node was lost: it is asked again
                     del asked[message]
                     to_ask.add(client)
                     self._note(Fault(t, client, reply))
@@ -169,7 +169,7 @@ class GridFederation:
         return Request(self._run, self._federation.agreement, client, t, heard, down=down)
 
     def _usable(self, request: Request[Any], reply: RecordDict) -> AnyAnswer | None:
-        """None, and a note, if it is not."""
+        """Returns the answer if it can be used; else it notes the fault and returns None."""
         refused = refusal_in(reply)
         try:
             if refused is not None:
@@ -190,25 +190,25 @@ class GridFederation:
 
     # -- messages ------------------------------------------------------------------------------------------------
     def take_bytes(self) -> dict[str, int]:
-        """Of all messages since this was last asked: hellos, refusals and what is asked again count too."""
+        """Returns the bytes of all messages since the last call; hellos, refusals and repeated requests count too."""
         taken = {"message_bytes_up": self._up, "message_bytes_down": self._down}
         self._up = self._down = 0
         return taken
 
     def _push(self, request: Request[Any], node: int, kind: str, ttl: float) -> str | None:
-        """The id that a reply will name; None if the node went away in this moment."""
+        """Sends a request, and returns the id that a reply will name, or None if the node has just gone away."""
         message = Message(to_records(request), node, kind, ttl=ttl, group_id=str(request.t))
         pushed = next(iter(self._grid.push_messages([message])), None) or None
         self._down += encoded_bytes(message) if pushed else 0
         return pushed
 
     def _pull(self, waiting: Iterable[str]) -> dict[str, RecordDict | str]:
-        """By the message they reply to: contents, or what happened instead. One by one: one may be unreadable."""
+        """Returns each message's reply, or why it is lost. It pulls them singly, since one may be unreadable."""
         replies: dict[str, RecordDict | str] = {}
         for message in tuple(waiting):
             for reply in self._pull_one(message):
                 if reply is None:
-                    replies[message] = RecordDict()  # no message of ours
+                    replies[message] = RecordDict()  # it counts as a message that is not ours
                 elif reply.metadata.reply_to_message_id == message:
                     replies[message] = (
                         f"lost ({_line(reply.error.reason or '')})" if reply.has_error() else reply.content
@@ -216,7 +216,7 @@ class GridFederation:
         return replies
 
     def _pull_one(self, message: str) -> list[Message | None]:
-        """None is a reply that cannot be read."""
+        """Pulls the reply to one message; None stands for a reply that cannot be read."""
         try:
             replies = list(self._grid.pull_messages([message]))
             self._up += sum(map(encoded_bytes, replies))

@@ -1,4 +1,4 @@
-"""A run of a federation, given to its SuperLink and followed to its end."""
+"""A run of a federation is given to its SuperLink here, and followed to its end."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 
 CONNECTION = "fedssa"  # of the SuperLink, in Flower's own configuration
-ASK_STATUS = 5.0  # seconds: each time is a process of its own
+ASK_STATUS = 5.0  # seconds; not less, since each question starts a process
 
 
 class Submitted:
-    """A run that the SuperLink has. It goes on whether or not anybody follows it."""
+    """The SuperLink has this run, which goes on whether or not anybody follows it."""
 
     def __init__(self, directory: Path, out: Path, *, resume: bool = False) -> None:
         self.directory, self.out = directory.absolute(), out.absolute()
@@ -33,8 +33,10 @@ class Submitted:
         self.flower_run = int(said["run-id"])
 
     def records(self, tell: Callable[[str], None]) -> Iterator[RoundRecord]:
-        """Each when it is on disk, until the run has ended; AnswerError if it failed. `tell` hears when the SuperLink
-        is away."""
+        """Yields each record when it is on disk, until the run has ended; raises AnswerError if it failed.
+
+        `tell` is called when the SuperLink does not answer.
+        """
         asked = heard = time.monotonic()
         while True:
             yield from self._new_records()
@@ -64,14 +66,14 @@ class Submitted:
     def _new_records(self) -> Iterator[RoundRecord]:
         try:
             records = RunDir.open(self.out).records()
-        except RunDirError:  # it is not there yet
+        except RunDirError:  # the directory is not there yet
             return
         yield from records[self._done :]
         self._done = max(self._done, len(records))
 
 
 def flwr(directory: Path, *arguments: str) -> dict[str, Any]:
-    """One of Flower's own commands on this federation's SuperLink; what it says, as JSON."""
+    """Runs one of Flower's own commands on this federation's SuperLink, and returns the JSON that it prints."""
     command = [str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"]
     env = os.environ | QUIET | {"FLWR_HOME": str(directory / "state" / "flwr")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
@@ -86,7 +88,7 @@ def flwr(directory: Path, *arguments: str) -> dict[str, Any]:
 
 
 def _check(directory: Path, out: Path, *, resume: bool) -> None:
-    """What the server would refuse is refused before it is started."""
+    """Refuses what the server would refuse, before it is started."""
     for needed in (directory / "app" / "pyproject.toml", directory / "state" / "flwr" / "config.toml"):
         if not needed.is_file():
             raise SettingsError(f"{directory}: is no coordinator's directory; make one: fedssa federation init")

@@ -1,1 +1,1 @@
-"""The side of a site, which keeps its model and its data."""
+"""This package is the side of a site, which keeps its model and its data."""

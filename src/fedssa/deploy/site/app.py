@@ -1,4 +1,4 @@
-"""The ClientApp. A new process is started for each message, so heavy imports wait until one is there."""
+"""The ClientApp starts in a new process for each message, so heavy imports wait until one is there."""
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp

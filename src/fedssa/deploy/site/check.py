@@ -1,4 +1,4 @@
-"""What a site would send, found out by running it: a hello, and one round that nobody is told of."""
+"""A check finds out what a site would send by running it: a hello, and one round that nobody is told of."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Preview:
 
 
 def preview(reference: str, federation: Federation) -> Preview:
-    """The id does not matter to what is sent; the site is built as client 0 and forgotten."""
+    """Shows what the site would send. It is built as client 0, since the id does not matter, and then forgotten."""
     method, ctx = federation.settings.method, federation.context()
     client = client_of(reference, federation, 0)
     try:
@@ -74,7 +74,7 @@ def _in_words(public: Public) -> str:
 
 
 def _shown(records: RecordDict) -> list[tuple[str, str]]:
-    """Everything that is no tensor, as the message says it, by its place there."""
+    """Lists everything in the message that is no tensor, by its place there."""
     said = json.loads(_fields(records)["message"])
     return [*_leaves(said["fields"]), *_leaves(said.get("payload", {}), "payload.")]
 

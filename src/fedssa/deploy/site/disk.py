@@ -1,4 +1,4 @@
-"""A site's own disk: its model, what its method remembers, and its last answer. Nobody else keeps a copy of them.
+"""A site's disk keeps its model, what its method remembers, and its last answer. Nobody else has a copy of them.
 
     STATE_DIR/lock                    one process at a time
     STATE_DIR/RUN.safetensors         of each run: the state after the last round it trained, and that round's answer
@@ -30,13 +30,13 @@ from fedssa.runs.lock import try_lock
 
 @message
 class Saved:
-    """A site after round t of a run."""
+    """This is the state of a site after round t of a run."""
 
     run: str
     t: int
     agreement: str
     task: TaskFacts
-    answer: Annotated[Tensor, u8("bytes")]  # as it is sent: what it holds depends on the method
+    answer: Annotated[Tensor, u8("bytes")]  # the bytes that are sent, since their content depends on the method
     state: dict[str, Tensor]
 
     @classmethod
@@ -53,14 +53,14 @@ class StateBusy(RunDirError):
 
 
 class StateDir:
-    """Use it inside `locked`."""
+    """A state directory holds a site's states; use it inside `locked`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @contextmanager
     def locked(self, patience: float = 10.0) -> Iterator[None]:
-        """A process that was told to stop may have it for a moment; StateBusy if it still has after `patience` s."""
+        """Waits for the lock, which a stopping process may hold for a moment; raises StateBusy after `patience` s."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -81,7 +81,7 @@ class StateDir:
         write_durably(self._file(saved.run), seal(saved))
 
     def latest(self) -> Saved | None:
-        """Of all runs, the one that was written last."""
+        """Returns the state that was written last, of any run."""
         files = sorted(self.folder.glob("*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
         return read_saved(files[-1]) if files else None
 

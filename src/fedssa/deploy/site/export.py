@@ -1,4 +1,4 @@
-"""A site's personal model as a file of its own, and back."""
+"""A site's personal model is exported to a file of its own here, and loaded back."""
 
 import json
 from dataclasses import asdict
@@ -32,7 +32,7 @@ def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved
 
 
 def load_exported(path: Path, site: str) -> SplitModel:
-    """The site's own code builds the model, as it did when it took part; the file has its weights."""
+    """Builds the model with the site's own code, as when it took part, and loads the file's weights into it."""
     try:
         blob = path.read_bytes()
         about = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])["__metadata__"]

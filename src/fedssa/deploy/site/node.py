@@ -1,4 +1,4 @@
-"""The command line of a site's Flower node: this site, its own folders, no telemetry, no update checks."""
+"""A site's Flower node gets its command line here: one site, its own folders, no telemetry, no update checks."""
 
 import json
 import os
@@ -12,7 +12,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 def node_environment(state_dir: Path) -> dict[str, str]:
-    """Flower starts its other programs by name, so they must be found even if this environment is not activated."""
+    """Puts our programs on the path, since Flower starts them by name and this environment may not be activated."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return QUIET | {"FLWR_HOME": str(state_dir.absolute() / "flwr"), "PATH": path}
 
@@ -26,7 +26,7 @@ def node_command(
     port: int,
     security: tuple[Path | None, Path | None] | None,
 ) -> list[str]:
-    """`security`: root certificate and private key; None for neither, which only loopback may have."""
+    """`security` is the root certificate and the private key, or None for neither, which only loopback may have."""
     options = {
         "client-id": client,
         "federation": str(federation.absolute()),

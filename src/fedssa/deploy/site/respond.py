@@ -1,4 +1,4 @@
-"""What a site does with a message: say hello, or run a round and remember it. Whatever happens, it answers.
+"""A site responds to a message with a hello, or runs a round and remembers it. Whatever happens, it answers.
 
 An exception of its own code would reach the server with its text, so none passes here: the reason stays in this
 site's log, and the server gets one word of `Refusal`.
@@ -97,7 +97,7 @@ def _run_round(request: Request[Any], federation: Federation, site: str, client_
 
 
 def _check_downlink(request: Request[Any], federation: Federation, client: Client) -> None:
-    """What the server sent is looked at as closely as what a site sends."""
+    """Checks what the server sent as closely as the server checks what a site sends."""
     try:
         federation.settings.method.check_downlink(request.down, client.info(), federation.context().at(request.t))
     except AnswerError as error:

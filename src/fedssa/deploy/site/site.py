@@ -1,4 +1,4 @@
-"""A site: somebody's model and data. No sample leaves it, and of the model only what the method sends.
+"""A site is somebody's model and data. No sample leaves it, and of the model only what the method sends.
 
     # my_site.py
     from fedssa import Site
@@ -40,7 +40,7 @@ AUGMENTATIONS = ("crop", "flip", "erase")
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """`train`, `val` and `test`: anything that yields pairs (x, y), or a pair of arrays or tensors (all x, all y).
+    """`train`, `val` and `test` yield pairs (x, y), or are each a pair of arrays or tensors (all x, all y).
 
     x is an image [C, H, W] or [H, W, C] in bytes or floats, or a vector; y is a whole number from 0. Bytes become
     [-1, 1]; floats are taken as they are, and other numbers are refused.
@@ -55,7 +55,7 @@ class Site:
 
 
 def client_of(reference: str, federation: Federation, client: int) -> Client:
-    """The site as a client at its start, which is a function of (seed, client) and of the site's own code."""
+    """Builds the site as a client at its start, which is a function of (seed, client) and of the site's own code."""
     task, settings = federation.task, federation.settings
     with one_thread():
         site, net = _started(reference, task, settings.seed, client)
@@ -83,7 +83,7 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
 
 
 def _group(reference: str, site: Site, net: SplitModel, federation: Federation) -> str | None:
-    """What the site says of its model, if the method asks; sites of one layout begin with one extractor."""
+    """Returns what the site says of its model, if the method asks, and gives sites of one layout the same extractor."""
     task, settings = federation.task, federation.settings
     if settings.method.groups == "layout":
         _, common = _started(reference, task, settings.seed, -1)
@@ -100,7 +100,7 @@ def _group(reference: str, site: Site, net: SplitModel, federation: Federation) 
 
 
 def _started(reference: str, task: Task, seed: int, client: int) -> tuple[Site, SplitModel]:
-    """The site's code with the random stream of a client's start, for a model that it builds early or late."""
+    """Runs the site's code on the random stream of a client's start, whether it builds its model early or late."""
     with seeded(seed, "start", client=client):
         site = load_site(reference, task)
     with seeded(seed, "start", client=client):
@@ -108,7 +108,7 @@ def _started(reference: str, task: Task, seed: int, client: int) -> tuple[Site, 
 
 
 def load_net(reference: str, task: Task) -> SplitModel:
-    """The site's model, split, with weights that mean nothing yet."""
+    """Returns the site's model, split, with weights that mean nothing yet."""
     return _net_of(reference, load_site(reference, task), task)
 
 
@@ -139,7 +139,7 @@ def _find(reference: str) -> Any:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """It may import what lies beside it."""
+    """Imports a file, which may import what lies beside it."""
     if not path.is_file():
         raise SettingsError(f"{path}: there is no such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -164,7 +164,7 @@ def _net_of(reference: str, site: Site, task: Task) -> SplitModel:
 
 
 def samples(part: str, data: Any, task: Task) -> Samples:
-    """All of them in memory, as a client trains on them."""
+    """Reads all samples of a part into memory, as a client trains on them."""
     try:
         x, y = _columns(data, task)
         labels = torch.as_tensor(np.asarray(y)).reshape(-1)
@@ -188,7 +188,7 @@ def _check_labels(part: str, labels: Tensor, task: Task) -> None:
 
 
 def _columns(data: Any, task: Task) -> tuple[Any, Any]:
-    """A pair of columns as it is; anything else is asked for its pairs."""
+    """Returns a pair of columns as it is, and makes columns of anything else that yields pairs."""
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(c, (Tensor, np.ndarray)) for c in data):
         return data[0], data[1]
     found = (data[i] for i in range(len(data))) if _is_indexed(data) else data
@@ -203,7 +203,7 @@ def _is_indexed(data: Any) -> bool:
 
 
 def _as_stored(part: str, x: Tensor, task: Task) -> Tensor:
-    """Bytes or float32, images as [n, H, W, C]; what a model takes is made of that batch by batch."""
+    """Returns bytes or float32, images as [n, H, W, C], of which each batch makes what a model takes."""
     if x.dtype != torch.uint8:
         if not x.is_floating_point():
             raise DataError(f"{part}: its samples are {str(x.dtype).removeprefix('torch.')}; {TYPES}")
@@ -228,7 +228,7 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def _check_augmentations(site: Site) -> None:
-    """A misspelt one would be none at all, and so would be the letters of a single string."""
+    """Refuses unknown augmentations: a misspelt one, or a single string's letters, would silently do nothing."""
     for name in site.augmentations:
         if name not in AUGMENTATIONS:
             raise SettingsError(
