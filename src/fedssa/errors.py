@@ -1,4 +1,4 @@
-"""Everything a caller may want to catch.
+"""These are the errors and the warning that a caller may want to catch.
 
 FedSSAError
 ├── SettingsError     a recipe, an option or an argument is wrong
@@ -16,7 +16,7 @@ Messages are one line: which setting or file, what is wrong, what would be right
 
 
 class FedSSAError(Exception):
-    """Base of all errors that are not bugs of this package."""
+    """This is the base of all errors that are not bugs of this package."""
 
 
 class SettingsError(FedSSAError, ValueError):
@@ -43,7 +43,7 @@ class AnswerError(FedSSAError):
     """A client's answer is not what its method sends, or there are too few answers to go on."""
 
     def __init__(self, line: str) -> None:
-        """It stays one line of moderate length, whatever names and numbers the sender has put into its message."""
+        """Keeps the message to one line of moderate length, whatever names and numbers the sender has put into it."""
         super().__init__("".join(c if c.isprintable() else "?" for c in line[:500]))
 
 
@@ -58,4 +58,4 @@ class Diverged(FedSSAError):
 
 
 class FedSSAWarning(UserWarning):
-    """Something a user should know; the run goes on."""
+    """A warning tells what a user should know; the run goes on."""

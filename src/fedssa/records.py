@@ -1,4 +1,4 @@
-"""What a round leaves behind, how a run ended, and what follows from records alone.
+"""Records are what a round leaves behind and how a run ended; what follows from them alone is computed here.
 
 Nothing here imports torch or touches a disk, so that reports start fast.
 """
@@ -19,7 +19,7 @@ AS_WRITTEN: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": 
 
 @dataclass(frozen=True)
 class Scores:
-    """Accuracies of one client's own model on its own data, by kind of inference (the first is the headline)."""
+    """Scores are accuracies of a client's own model on its data, by kind of inference (the first is the headline)."""
 
     __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
@@ -35,7 +35,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class ClientRecord:
-    """One participant of one round; a start (t = -1) has scores only."""
+    """A client's record tells of one participant of one round; at the start (t = -1) it has scores only."""
 
     __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
@@ -73,19 +73,19 @@ class RoundRecord:
 
     @property
     def shaking(self) -> float | None:
-        """Mean change of the global rows since the round before, where a method has such rows."""
+        """Returns the mean change of the global rows since the round before, where a method has such rows."""
         return self.metrics.get(SHAKING)
 
     @property
     def events(self) -> dict[str, float]:
-        """What a method has counted up to here."""
+        """Returns what a method has counted up to this round."""
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
         fields = asdict(self)
         for name in ("absent", "server_flops"):
             if not fields[name]:
-                del fields[name]  # as in most runs
+                del fields[name]  # most runs have no such value
         for client in fields["clients"]:
             if client["tuning_flops"] is None:
                 del client["tuning_flops"]
@@ -93,7 +93,7 @@ class RoundRecord:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
-        """A ValueError says in one line why this is no record."""
+        """Reads a record, or raises a ValueError that says in one line why this is none."""
         from pydantic import ValidationError
 
         text = line.encode() if isinstance(line, str) else line
@@ -109,7 +109,7 @@ class RoundRecord:
 
 @cache
 def _reader() -> "TypeAdapter[RoundRecord]":
-    """Checks every type, and is faster than json and constructors; imported where it is used, as torch is."""
+    """Returns a reader that checks every type and is faster than json; pydantic is imported only when it is used."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(RoundRecord)
@@ -117,7 +117,7 @@ def _reader() -> "TypeAdapter[RoundRecord]":
 
 @dataclass(frozen=True)
 class _FirstEdition:
-    """A record as version 0.1 wrote it."""
+    """Version 0.1 wrote its records in this form."""
 
     __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
@@ -145,12 +145,12 @@ def _first_edition_reader() -> "TypeAdapter[_FirstEdition]":
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
-    """The scores of every client heard so far: a personal model changes only when its client takes part."""
+    """Returns the scores of every client heard so far; a personal model changes only when its client takes part."""
     return {client.id: client.scores for record in records for client in record.clients}
 
 
 def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
-    """Unweighted mean over clients, for each kind of inference that all of them report."""
+    """Returns the unweighted mean over clients, for each kind of inference that all of them report."""
     tests = [s.test for s in scores]
     if not tests:
         return {}
@@ -159,7 +159,7 @@ def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float) -> int | None:
-    """The first of three consecutive rounds at or above the target; None if it was not reached."""
+    """Returns the first of three consecutive rounds at or above the target, or None if it was not reached."""
     trained = [r for r in records if r.t >= 0]
     reached = [r.headline is not None and r.headline >= target for r in trained]
     return next((trained[i].t for i in range(len(reached) - 2) if all(reached[i : i + 3])), None)
@@ -167,7 +167,7 @@ def rounds_to_target(records: Sequence[RoundRecord], target: float) -> int | Non
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """An outcome tells how a run ended."""
 
     kind: Literal["finished", "diverged"]
     message: str = ""

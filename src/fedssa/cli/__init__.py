@@ -31,7 +31,7 @@ from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSS
 
 
 def main() -> None:
-    """One line for a user's mistake, a traceback for ours."""
+    """Runs the command line; a user's mistake gives one line, ours a traceback."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

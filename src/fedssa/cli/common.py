@@ -1,4 +1,4 @@
-"""What all commands share: the application, its two consoles, the options that recur."""
+"""All commands share the application, its two consoles and the options that recur."""
 
 import sys
 from importlib.util import find_spec
@@ -71,7 +71,7 @@ def recipe_table(
 
 
 def need_flower() -> None:
-    """Before a command about sites imports anything of theirs."""
+    """Says how to install Flower if it is missing, before a command about sites imports anything of theirs."""
     if find_spec("flwr") is None:
         raise SettingsError("across sites needs Flower: pip install 'fedssa[flower]'")
 
@@ -87,5 +87,5 @@ def first_line(cls: type) -> str:
 
 
 def plain(text: str) -> str:
-    """One line, and no part of it taken for markup."""
+    """Makes one line of a text, no part of which is taken for markup."""
     return " ".join(text.split()).replace("[", r"\[")

@@ -89,7 +89,7 @@ def _gemm() -> float:
 
 
 def training_speed() -> float:
-    """Samples a second on one core, through the loop that every run goes through."""
+    """Measures samples a second on one core, in the training loop of every run."""
     import numpy as np
     import torch
 

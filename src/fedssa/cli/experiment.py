@@ -72,12 +72,12 @@ def _number(word: str) -> int:
 
 
 def _look_only_in(data_dir: Path, data: Iterable[str]) -> None:
-    """By the environment and not by data.dir, so that a run has the same settings everywhere."""
+    """Sets the folder by the environment, not by data.dir, so that a run has the same settings everywhere."""
     from fedssa.data import DATASETS
 
     for name in data:
         if name != "digits":
-            DATASETS[name](dir=str(data_dir)).files()  # or says what is missing
+            DATASETS[name](dir=str(data_dir)).files()  # it raises an error if some are missing
     os.environ["FEDSSA_DATA"] = str(data_dir)
 
 
@@ -159,7 +159,7 @@ def _how_to_read(name: str, scale: str) -> str:
 
 
 def _compare(measured: "Sequence[Measured]") -> None:
-    """Differences and costs, of each federation that has the reference."""
+    """Prints differences and costs of each federation that has the reference."""
     from fedssa.report.read.comparison import compare_methods
     from fedssa.report.tables.comparison import comparison_tables
 

@@ -31,7 +31,7 @@ def methods(
 
 
 def _table() -> Iterator[str]:
-    """Everything in it is declared in the method's own file."""
+    """Yields the lines of the table, all of which is declared in the methods' own files."""
     from fedssa.methods import METHODS
 
     yield "| method | what it does | goes up | comes down | needs | options |"
@@ -67,7 +67,7 @@ def _settings(values: Any) -> str:
 
 
 def _payload(cls: "type[AnyMethod]", kind: Any) -> str:
-    """The fields of a message with their shapes, in the paper's letters."""
+    """Lists the fields of a message with their shapes, in the paper's letters."""
     from fedssa.core.message import hints
 
     return "<br>".join(f"`{name}`{_shape(cls, hint)}{_absent(hint)}" for name, hint in hints(kind).items()) or "nothing"
@@ -86,7 +86,7 @@ def _shape(cls: "type[AnyMethod]", hint: Any) -> str:
 
 
 def _absent(hint: Any) -> str:
-    """Of `Tensor | None`, with a rule beside it or without, that it may be absent."""
+    """Says of `Tensor | None`, with or without a rule beside it, that it may be absent."""
     may_be = NoneType in (*get_args(hint), *(kind for part in get_args(hint) for kind in get_args(part)))
     return ", or none" if may_be else ""
 

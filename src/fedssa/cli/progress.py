@@ -1,4 +1,4 @@
-"""Progress: a live bar on a terminal, a plain line a round elsewhere."""
+"""Progress is shown as a live bar on a terminal, and as a plain line a round elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from fedssa.cli.common import err
 
-SPEED_OVER = 1800.0  # seconds that the time left is estimated from: a round may take minutes
+SPEED_OVER = 1800.0  # seconds that the time left is estimated from, since a round may take minutes
 
 if TYPE_CHECKING:
     from fedssa.records import RoundRecord
@@ -43,7 +43,7 @@ def run_progress(begun: "Run") -> Iterator[Any]:
 
 @contextmanager
 def overall_progress(work_left: Mapping[Path, float]) -> Iterator[Any]:
-    """One display over all runs; how far it has come is measured in work, since rounds may differ."""
+    """Shows one display over all runs, which measures progress in work, since rounds may differ."""
     if not err.is_terminal:
         yield lambda run, record: err.print(
             f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
@@ -54,7 +54,7 @@ def overall_progress(work_left: Mapping[Path, float]) -> Iterator[Any]:
 
 
 class _Overall:
-    """What a run that diverged leaves undone is no longer to be done."""
+    """The overall display drops the work that a diverged run leaves undone."""
 
     def __init__(self, bar: Progress, work_left: Mapping[Path, float]) -> None:
         self._bar, self._work_left = bar, work_left

@@ -1,4 +1,4 @@
-"""What compare, experiment and sweep have in common: many runs on one pool, stopped and continued at any time."""
+"""compare, experiment and sweep all run many runs on one pool, which can be stopped and continued at any time."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run_planned(
     planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool, ray: str | None = None
 ) -> None:
-    """Those that have not ended. A directory of other settings is refused before the first of them starts."""
+    """Runs those that have not ended, and refuses a directory of other settings before the first of them starts."""
     from fedssa.runs.directory import RunDir
     from fedssa.runs.environment import usable_cores
     from fedssa.runs.tensorboard import Tracking, track_ended

@@ -53,11 +53,11 @@ def _live(watched: "Watched", interval: float) -> None:
 
 
 def _lines(watched: "Watched", interval: float) -> None:
-    """Of what was there before, the latest word; then a line a round."""
+    """Prints the latest line of each run that was there before, then a line a round."""
     said: set[str] = set()
     known: set[Path] = set()
     while True:
-        over = watched.over()  # asked first: what a run says last is then read below
+        over = watched.over()  # asked first, so that a run's last records are still read below
         for run, records in watched.poll().items():
             shown = records if run.run_dir.path in known else records[-1:]
             known.add(run.run_dir.path)
@@ -99,7 +99,7 @@ def _one(run: "WatchedRun", width: int) -> RenderableType:
 
 
 def _many(watched: "Watched", height: int) -> RenderableType:
-    """Those that are going first, then those that ended last."""
+    """Shows the runs that are going first, then those that ended last."""
     runs = sorted(watched.runs.values(), key=lambda run: (run.outcome is not None, run.idle))
     num_ended = sum(run.outcome is not None for run in runs)
     shown = runs[: max(3, height - OTHER_LINES)]
