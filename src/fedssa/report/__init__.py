@@ -1,4 +1,4 @@
-"""Conclusions from run directories, in four rooms that import only those before them.
+"""Reports draw conclusions from run directories, in four packages that import only those before them.
 
 read/      what the records of runs say: summaries, costs, groups of runs, statistics
 figures/   drawings of it: scenes of lines and marks, as SVG, as PNG and in characters

@@ -1,1 +1,1 @@
-"""Drawings as lists of lines, dots, marks and words, so that page, SVG file and PNG file are one drawing."""
+"""Drawings are lists of lines, dots, marks and words, so that page, SVG file and PNG file are one drawing."""

@@ -1,4 +1,4 @@
-"""Client by client: the spread of their accuracies, and who gains over training alone."""
+"""These figures show the spread of the clients' accuracies, and who gains over training alone."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def box_plot(group: Group, styles: Mapping[str, Style]) -> Figure | None:
-    """All seeds' clients together; runs that have not finished are not at their end."""
+    """Draws all seeds' clients together; it leaves out runs that have not finished."""
     values = {
         label: np.array([100 * a for run in runs if _finished(run) for a in run.summary.accuracies.values()])
         for label, runs in group.by_label.items()
@@ -34,7 +34,7 @@ def box_plot(group: Group, styles: Mapping[str, Style]) -> Figure | None:
 def client_figure(
     values: Mapping[str, Floats], styles: Mapping[str, Style], least_height: float = 0.0
 ) -> Figure | None:
-    """A row for each method that has clients: dots, a box and their mean; None if none has."""
+    """Draws a row for each method that has clients: dots, a box and their mean; None if none has."""
     shown = [method for method in styles if len(values.get(method, ()))]
     if not shown:
         return None
@@ -98,7 +98,7 @@ def _box(around: Frame, row: int, values: Floats, style: Style) -> list[Item]:
 
 
 def gains(group: Group, styles: Mapping[str, Style]) -> Figure | None:
-    """Over training alone, against how often a client took part."""
+    """Draws the clients' gains over training alone, against how often a client took part."""
     found: dict[str, Floats] = {}
     for label, runs in group.by_label.items():
         pairs = [
@@ -158,7 +158,7 @@ def _gain(around: Frame, pairs: Floats, style: Style) -> list[Item]:
 
 
 def binned(pairs: Floats) -> list[tuple[float, float]]:
-    """(count, gain) → means over groups of clients that took part about equally often, as many in each as can be."""
+    """Averages pairs (count, gain) over groups, as even as can be, of clients that took part about equally often."""
     counts, gains_of = pairs[:, 0], pairs[:, 1]
     edges = np.unique(np.quantile(counts, np.linspace(0, 1, BINS + 1))[1:-1])
     bins = np.searchsorted(edges, counts, side="left")

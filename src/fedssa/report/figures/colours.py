@@ -1,4 +1,4 @@
-"""Colours that can be compared: contrast, the same colour for a dark page, and one for a name that has none.
+"""Colours are compared here, by contrast, turned into those for a dark page, and found for names that have none.
 
 They are compared in OKLab (Björn Ottosson, 2020), where equal distances look about equal.
 """
@@ -9,7 +9,7 @@ import zlib
 
 LIGHT, DARK = 0, 1  # places in a pair of colours: on white paper, on a dark page
 
-# what a figure has besides its data: (on white, on a dark page)
+# these are for what a figure has besides its data: (on white, on a dark page)
 THEME: dict[str, tuple[str, str]] = {
     "ink": ("#1d1f21", "#e8e6e3"),
     "muted": ("#686c70", "#a2a5a8"),
@@ -26,45 +26,45 @@ Triple = tuple[float, float, float]
 
 
 def is_colour(text: object) -> bool:
-    """Whether this is written #rrggbb; it may come from a file, and goes into a style sheet."""
+    """Tells whether this is written #rrggbb; it may come from a file, and goes into a style sheet."""
     return isinstance(text, str) and re.fullmatch("#[0-9a-f]{6}", text) is not None
 
 
 def colour_of_name(name: str) -> str:
-    """A colour for a method that declares none: the same in every picture, whatever else is in it."""
+    """Gives a method that declares no colour one that is the same in every picture, whatever else is in it."""
     number = zlib.crc32(name.encode())
     angle, lightness = 2 * math.pi * (number % 360) / 360, (0.42, 0.52, 0.62)[number // 360 % 3]
     return _from_oklab((lightness, 0.13 * math.cos(angle), 0.13 * math.sin(angle)))
 
 
 def on_dark(colour: str) -> str:
-    """The same hue for a dark page: colours get lighter by one rule, so they stay apart, and greys change sides."""
+    """Keeps the hue for a dark page: colours get lighter by one rule, so they stay apart, and greys change sides."""
     lightness, a, b = oklab(colour)
     lighter = 1.17 - lightness if math.hypot(a, b) < GREY else 0.60 + 0.6 * (lightness - 0.3)
     return _from_oklab((lighter, a, b))
 
 
 def on_any_ground(colour: str) -> str:
-    """For a terminal, which may be black or white: never too dark nor too light."""
+    """Returns a colour neither too dark nor too light for a terminal, which may be black or white."""
     lightness, a, b = oklab(colour)
     return _from_oklab((min(max(lightness, 0.55), 0.66), a, b))
 
 
 def shaded(colour: str, step: int) -> str:
-    """One of several of the same hue: by turns lighter and darker, the further the larger the step."""
+    """Returns one of several of the same hue: by turns lighter and darker, the further the larger the step."""
     lightness, a, b = oklab(colour)
     shift = 0.09 * ((step + 1) // 2) * (1 if step % 2 else -1)
     return _from_oklab((min(max(lightness + shift, 0.2), 0.8), a, b))
 
 
 def mixed(first: str, second: str, share: float) -> str:
-    """Of the second this share, of the first the rest, in steps that look even."""
+    """Mixes this share of the second with the rest of the first, in steps that look even."""
     (l0, a0, b0), (l1, a1, b1) = oklab(first), oklab(second)
     return _from_oklab((l0 + share * (l1 - l0), a0 + share * (a1 - a0), b0 + share * (b1 - b0)))
 
 
 def contrast(first: str, second: str) -> float:
-    """From 1 (equal) to 21 (black on white), as the WCAG defines it."""
+    """Returns the contrast, from 1 (equal) to 21 (black on white), as the WCAG defines it."""
     light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
@@ -82,7 +82,7 @@ def oklab(colour: str) -> Triple:
 
 
 def _from_oklab(lab: Triple) -> str:
-    """The nearest colour that a screen can show."""
+    """Returns the nearest colour that a screen can show."""
     lightness, a, b = lab
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3

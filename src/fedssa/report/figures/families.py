@@ -1,4 +1,4 @@
-"""Across experiments that differ in one setting: how non-IID the data are, or how many clients take part."""
+"""A family of experiments differs in one setting: how non-IID the data are, or how many clients take part."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ AXES = (
 
 @dataclass(frozen=True)
 class Family:
-    """Experiments that differ in the axis only, by its value."""
+    """A family holds experiments that differ in the axis only, by its value."""
 
     axis: Axis
     members: tuple[tuple[float, Group], ...]
@@ -62,7 +62,7 @@ def families(groups: Sequence[Group]) -> list[Family]:
 
 
 def family_figure(family: Family, styles: Mapping[str, Style]) -> Figure | None:
-    """A line a method, over the values for which it has finished runs."""
+    """Draws a line a method, over the values for which it has finished runs."""
     axis = family.axis
     rows: dict[str, list[tuple[float, MethodRow]]] = {}
     for value, group in family.members:

@@ -1,4 +1,4 @@
-"""The frame of a figure: scales, round ticks, a quiet grid, and labels that stand upright."""
+"""The frame of a figure has scales, round ticks, a quiet grid, and labels that stand upright."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ ZERO, FIRST_POWER = 0.04, 0.14  # where on a logarithmic scale, which has room f
 
 @dataclass(frozen=True)
 class Scale:
-    """Values → pixels. A logarithmic one gives zero a place of its own, left of the smallest power of ten."""
+    """A scale maps values to pixels. A logarithmic one gives zero its own place, left of the smallest power of ten."""
 
     low: float
     high: float
@@ -60,7 +60,7 @@ def frame(
     y_names: Sequence[str] | None = None,
     whole_x: bool = False,
 ) -> Frame:
-    """Around these values; with y_names, row i of them lies at y = i, the first on top."""
+    """Draws a frame around these values; with y_names, row i of them lies at y = i, the first on top."""
     edge = WIDTH - right
     x = _scale(x_values, left, edge, log_x, pad=not whole_x)
     bottom = height - BOTTOM
@@ -87,7 +87,7 @@ def frame(
 
 
 def round_ticks(low: float, high: float, about: int = 6) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten."""
+    """Returns multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -112,7 +112,7 @@ def _tick(value: float) -> str:
 
 
 def _short(value: float) -> str:
-    """1, 10, 100, 1k, 10k, …"""
+    """Writes 1, 10, 100, 1k, 10k, …"""
     for power, unit in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
         if value >= 10**power:
             return f"{value / 10**power:g}{unit}"

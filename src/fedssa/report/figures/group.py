@@ -1,4 +1,4 @@
-"""Which figures there are: those for which there are runs, and no more than a page can carry."""
+"""A group has the figures for which there are runs, and no more than a page can carry."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ MOST_TSNE = 6  # runs of a group; each takes seconds
 
 
 def figures_of(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure], list[str]]:
-    """And what could not be drawn."""
+    """Returns the figures of a group, and what could not be drawn."""
     paper = {method: found for method in ABLATIONS if (found := paper_percent(group, method)) is not None}
     several = [
         box_plot(group, styles),
@@ -34,7 +34,7 @@ def figures_of(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure],
 
 
 def _representations(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure], list[str]]:
-    """Of the first seed of each method that has them."""
+    """Draws the first seed of each method that has representations."""
     runs: dict[str, Found] = {}
     for run in group.members:
         if run.summary.run_dir.representations_file.exists():
@@ -59,5 +59,5 @@ def _renamed(figure: Figure, number: int) -> Figure:
 
 
 def series_in(figures: Sequence[Figure]) -> list[int]:
-    """The methods that the figures show, to have a button each."""
+    """Returns the methods that the figures show, which get a button each."""
     return sorted({style.series for figure in figures for style in figure.legend if style.series >= 0})

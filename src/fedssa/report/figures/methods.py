@@ -1,4 +1,4 @@
-"""One mark a method: accuracy against what it cost; and the ablations as bars."""
+"""These figures have one mark a method: accuracy against what it cost, and the ablations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ Box = tuple[float, float, float, float]
 
 
 def trade_off(group: Group, styles: Mapping[str, Style]) -> Figure | None:
-    """To the target where it was reached, else over all rounds."""
+    """Draws accuracy against the cost to the target where it was reached, else over all rounds."""
     shown = [(row, cost) for row in group.rows if row.mean is not None and (cost := _spent(group, row)) is not None]
     if len(shown) < 2:
         return None
@@ -57,7 +57,7 @@ def _spent(group: Group, row: MethodRow) -> Cost | None:
 
 
 def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
-    """At the first side of the mark that is free, or at the one that covers least of the others."""
+    """Places a label at the first free side of the mark, or at the side that covers least of the others."""
     width, (left, top, right, bottom) = text_width(text, 14), box
     middle, x = (top + bottom) / 2, (left + right) / 2
     heights = (middle, *(y for away in (4, 18, 24) for y in (top - away, bottom + away)))
@@ -77,7 +77,7 @@ def _inside(area: Box) -> bool:
 
 
 def _covered(area: Box, taken: Sequence[Box]) -> float:
-    """In square pixels."""
+    """Returns how much of the area is covered, in square pixels."""
     return sum(
         max(0.0, min(area[2], right) - max(area[0], left)) * max(0.0, min(area[3], bottom) - max(area[1], top))
         for left, top, right, bottom in taken
@@ -85,7 +85,7 @@ def _covered(area: Box, taken: Sequence[Box]) -> float:
 
 
 def ablations(group: Group, styles: Mapping[str, Style], paper: Mapping[str, float]) -> Figure | None:
-    """Bars from zero would hide what matters; these are marks on a line with the seeds' spread, and the paper's."""
+    """Draws marks on a line with the seeds' spread, and the paper's, since bars from zero would hide what matters."""
     rows = {row.method: row for row in group.rows if row.method in ABLATIONS and row.mean is not None}
     shown = [method for method in ABLATIONS if method in rows]
     if len(shown) < 2:

@@ -1,4 +1,4 @@
-"""Who holds which classes: a tile for each client and class, the darker the more training samples."""
+"""Tiles show who holds which classes: one for each client and class, the darker the more training samples."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ Counts = NDArray[Any]
 
 
 def partition_figure(counts: Counts, class_names: Sequence[str]) -> Figure:
-    """counts [N, S]: training samples by client and class; where a client has none of a class, the paper is white."""
+    """Draws `counts` [N, S], training samples by client and class; where a client has none, the paper stays white."""
     num_clients, num_classes = counts.shape
     left = 14 + max(text_width(name) for name in class_names)
     width, height = min(max(34.0 * num_clients, 240), WIDEST), min(max(26.0 * num_classes, 120), TALLEST)
@@ -50,7 +50,7 @@ def _merged(counts: Counts, per_column: int) -> NDArray[np.float64]:
 
 
 def _tiles(values: NDArray[np.float64], x: Counts, y: Counts, most: float) -> Iterator[Tiles]:
-    """All tiles of one shade together."""
+    """Yields all tiles of one shade together."""
     shades = np.where(values > 0, np.ceil(SHADES * values / most), 0).astype(int)
     for shade in range(1, SHADES + 1):
         boxes = [(float(x[i]), float(y[s]), float(x[i + 1]), float(y[s + 1])) for i, s in np.argwhere(shades == shade)]
@@ -89,6 +89,6 @@ def _written(counts: Counts, x: Counts, y: Counts, most: float) -> Iterator[Word
 
 
 def _thinned(num: int, at_most: int) -> range:
-    """Ticks at 0, step, 2·step, …: all of them, or with a round step."""
+    """Returns ticks at 0, step, 2·step, …: all of them, or with a round step."""
     steps = (factor * 10**power for power in range(9) for factor in (1, 2, 5))
     return range(0, num, next(step for step in steps if num <= step * max(1, at_most)))

@@ -1,4 +1,4 @@
-"""Pictures that commands write as PNG files: runs side by side, methods over seeds, and who holds which classes."""
+"""Commands write these pictures as PNG files: runs side by side, methods over seeds, and who holds which classes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ MAX_NAME = 28  # characters
 
 
 def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
-    """Left: mean accuracy over rounds. Right: every client's accuracy at the end."""
+    """Draws mean accuracy over rounds at the left, and every client's accuracy at the end at the right."""
     summaries = {name: summarise(run_dir) for name, run_dir in runs}
     styled = styles(runs)
     shown = {name: _told(styled[name], summary) for name, summary in summaries.items()}
@@ -39,7 +39,7 @@ def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
 
 
 def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
-    """Mean accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest."""
+    """Draws accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest."""
     curves: dict[str, list[NDArray[np.float64]]] = {}
     for run in map(summarise, runs):
         if run.curve:
@@ -53,7 +53,7 @@ def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
 
 
 def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path) -> None:
-    """counts [N, S]: training samples by client and class."""
+    """Draws `counts` [N, S], which are training samples by client and class."""
     _save(partition_figure(counts, [_shortened(name) for name in class_names]), path)
 
 
@@ -71,7 +71,7 @@ def _shortened(name: str) -> str:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Equal pictures are equal files: nothing in them tells of time or version."""
+    """Writes equal pictures as equal files: nothing in them tells of time or version."""
     if path.suffix.lower() != ".png":
         raise SettingsError(f"{path}: a picture is a PNG file, so its name should end in .png")
     content = png(figure)

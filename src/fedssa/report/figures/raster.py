@@ -1,4 +1,4 @@
-"""A drawing as a PNG file: shapes by matplotlib's renderer, called directly, then words by Pillow.
+"""A drawing becomes a PNG file: matplotlib's renderer, called directly, draws shapes, then Pillow draws words.
 
 That is ten times faster than matplotlib's axes and artists, and a report may have a hundred figures.
 """
@@ -21,7 +21,7 @@ ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}  # on the baseline
 
 
 def png(figure: Figure) -> bytes:
-    """Equal drawings are equal files: nothing in them tells of time or version."""
+    """Turns equal drawings into equal files: nothing in them tells of time or version."""
     try:
         from matplotlib.backends import backend_agg
         from PIL import Image, ImageDraw
@@ -47,7 +47,7 @@ def png(figure: Figure) -> bytes:
 
 
 def _with_palette(image: Any, colours: list[str]) -> Any:
-    """A third as large, and written faster. The colours of the drawing stay exact; those of edges are near ones."""
+    """Makes the file a third as large, and faster to write. The drawing's colours stay exact; edges get near ones."""
     from PIL import Image
 
     exact = [bytes.fromhex(colour[1:]) for colour in colours[:MOST_EXACT]]
@@ -63,7 +63,7 @@ def _with_palette(image: Any, colours: list[str]) -> Any:
 
 @cache
 def _font(size: float, bold: bool) -> Any:
-    """matplotlib brings its own."""
+    """Loads the font that matplotlib brings along."""
     from matplotlib import get_data_path
     from PIL import ImageFont
 
@@ -72,7 +72,7 @@ def _font(size: float, bold: bool) -> Any:
 
 
 class _Pen:
-    """The origin of the renderer is at the bottom left."""
+    """The pen turns the drawing over, since the origin of the renderer is at the bottom left."""
 
     def __init__(self, renderer: Any, height: float) -> None:
         from matplotlib.transforms import Affine2D, IdentityTransform

@@ -1,4 +1,4 @@
-"""Representations of test samples in two dimensions, coloured by class and by model."""
+"""Representations of test samples are drawn in two dimensions, coloured by class and by model."""
 
 import zipfile
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def tsne_figures(run_dir: RunDir, label: str) -> list[Figure]:
-    """Of a run that has written representations; [] of one that has not."""
+    """Draws the figures of a run that has written representations; there are none of one that has not."""
     if not run_dir.representations_file.exists():
         return []
     rows, labels, clients = _read(run_dir)
@@ -53,7 +53,7 @@ def _read(run_dir: RunDir) -> tuple[Array, Array, Array]:
 
 
 def _embed(rows: Array) -> Array:
-    """Equal representations give equal pictures on one machine."""
+    """Embeds the rows in two dimensions; equal ones give equal pictures on one machine."""
     try:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits
@@ -64,7 +64,7 @@ def _embed(rows: Array) -> Array:
         raise FedSSAError("all representations are the same")
     axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :DIMENSIONS]
     perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
-    with threadpool_limits(limits=1):  # threads that wait for a busy core take longer than one
+    with threadpool_limits(limits=1):  # several threads that wait for a busy core take longer than one
         model = TSNE(perplexity=perplexity, init="pca", random_state=0, max_iter=ITERATIONS)
         fitted: Array = model.fit_transform(centred @ axes)
     low, high = fitted.min(axis=0), fitted.max(axis=0)
@@ -73,7 +73,7 @@ def _embed(rows: Array) -> Array:
 
 
 def _commonest(labels: Array, run_dir: RunDir) -> list[str]:
-    """As many classes as there are colours, in the order of classes."""
+    """Returns the commonest classes, as many as there are colours, in the order of classes."""
     counts = np.bincount(labels, minlength=len(run_dir.class_names))
     chosen = sorted(np.argsort(-counts, kind="stable")[: len(CATEGORIES)].tolist())
     return [run_dir.class_names[s] for s in chosen if counts[s]]

@@ -1,4 +1,4 @@
-"""What happens from round to round: accuracy (raw and smoothed), norms of the headers, shaking of the global rows."""
+"""Curves over rounds show accuracy (raw and smoothed), norms of the headers and shaking of the global rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -52,7 +52,7 @@ def shaking(group: Group, styles: Mapping[str, Style]) -> Figure | None:
 
 
 def smoothed(curve: Curve, window: int) -> Curve:
-    """The mean of the window around each point; near the ends the window shrinks on both sides."""
+    """Returns the mean of the window around each point; near the ends the window shrinks on both sides."""
     num = len(curve)
     sums = np.concatenate([[0.0], np.cumsum(curve[:, 1])])
     at = np.arange(num)
@@ -87,7 +87,7 @@ def curve_figure(
     label: str,
     height: float = HEIGHT,
 ) -> Figure | None:
-    """A line for each method that has a curve; None if none has."""
+    """Draws a line for each method that has a curve; returns None if none has."""
     shown = {method: curves[method] for method in styles if curves.get(method)}
     if not shown:
         return None
@@ -107,7 +107,7 @@ def curve_figure(
 
 
 def _line(around: Frame, curves: Sequence[Curve], style: Style, offset: float) -> list[Item]:
-    """Over the rounds that all seeds have; marks stand by turns, so that none hides another."""
+    """Draws a line over the rounds that all seeds have; marks stand by turns, so that none hides another."""
     num = min(map(len, curves))
     values = np.stack([curve[:num, 1] for curve in curves])
     xs = [around.x(value) for value in curves[0][:num, 0]]

@@ -1,4 +1,4 @@
-"""A drawing in lines, dots, marks and words, and how it becomes SVG. The origin is at the top left; units are pixels.
+"""A drawing in lines, dots, marks and words becomes SVG here. The origin is at the top left; units are pixels.
 
 A colour is a name of the theme or #rrggbb. On the page it follows the reader's choice of light or dark (CSS variables);
 in a file it is the one for white paper.
@@ -34,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dots:
-    """Many small round points."""
+    """Dots are many small round points."""
 
     points: tuple[Point, ...]
     ink: str
@@ -70,7 +70,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Boxes of one colour that may touch one another without a seam."""
+    """Tiles are boxes of one colour that may touch one another without a seam."""
 
     boxes: tuple[tuple[float, float, float, float], ...]  # left, top, right, bottom
     ink: str
@@ -82,7 +82,7 @@ Item = Line | Dots | Mark | Words | Tiles
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with its name (of files), its title, and the sentence that says how to read it."""
+    """A figure is a drawing with its name (of files), its title, and the sentence that says how to read it."""
 
     name: str
     title: str
@@ -93,7 +93,7 @@ class Figure:
     legend: tuple[Style, ...] = ()  # drawn in files; the page has buttons
 
     def with_heading(self) -> "Figure":
-        """For a file, which stands alone: title above, legend below."""
+        """Adds the title above and the legend below, for a file, which stands alone."""
         top = HEADING
         moved = [shifted(item, 0, top) for item in self.items]
         rows = legend_rows(self.legend, self.width)
@@ -104,7 +104,7 @@ class Figure:
 
 
 def side_by_side(name: str, panels: Sequence[Figure]) -> Figure:
-    """One drawing for a file, each panel below its own title, with the legend of the first."""
+    """Makes one drawing for a file, each panel below its own title, with the legend of the first."""
     items: list[Item] = []
     x = 0.0
     for number, panel in enumerate(panels):
@@ -130,7 +130,7 @@ def shifted(item: Item, right: float, down: float) -> Item:
 
 
 def text_width(text: str, size: float = FONT_SIZE) -> float:
-    """About: an average letter is a little more than half as wide as high."""
+    """Estimates the width: an average letter is a little more than half as wide as high."""
     return 0.56 * size * len(text)
 
 
@@ -152,7 +152,7 @@ def _legend_key(x: float, y: float, style: Style) -> list[Item]:
 
 
 def svg(figure: Figure) -> str:
-    """For the page: colours are variables, and what belongs to a method is in a group that can be hidden."""
+    """Draws for the page: colours are variables, and what belongs to a method is in a group that can be hidden."""
     parts = []
     for series, items in groupby(figure.items, key=lambda item: item.series):
         inside = "".join(map(_element, items))
@@ -167,12 +167,12 @@ def plain_colour(ink: str) -> str:
 
 
 def paint(ink: str) -> str:
-    """As a style sheet says it."""
+    """Writes a colour as a style sheet does."""
     return f"var(--{variable(ink)})"
 
 
 def variable(ink: str) -> str:
-    """Its name in the page's style sheet."""
+    """Returns a colour's name in the page's style sheet."""
     return ink.replace("#", "c-")
 
 
@@ -181,7 +181,7 @@ def _ink(variable: str) -> str:
 
 
 def svg_file(figure: Figure) -> str:
-    """For other programs: white paper, plain colours, fonts named."""
+    """Draws for other programs, with white paper, plain colours and named fonts."""
     whole = svg(figure.with_heading())
     plain = re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: plain_colour(_ink(found[1])), whole)
     style = f"text{{font-family:{FONT}}}"
@@ -191,7 +191,7 @@ def svg_file(figure: Figure) -> str:
 
 
 def outline(shape: str, size: float) -> list[Point]:
-    """Around the origin; a circle has none."""
+    """Returns a shape's outline around the origin; a circle has none."""
     r = size / 2
     thin = 0.36 * r
     cross = [(-thin, -r), (thin, -r), (thin, -thin), (r, -thin), (r, thin), (thin, thin)]

@@ -1,4 +1,4 @@
-"""The style of a method: one colour in every picture, and dashes, shades and marks where the colour is not enough.
+"""The style of a method is one colour in every picture, and dashes, shades and marks where that is not enough.
 
 A run directory says which colour its method has ("about" in settings.json, written when the run starts). A method that
 says nothing gets a colour from its name. So no colour depends on what else is in a picture, or in which order.
@@ -27,7 +27,7 @@ class Style:
 
 
 def styles(labelled: Iterable[tuple[str, RunDir]]) -> dict[str, Style]:
-    """By label, in the order of tables. Labels of one method share its colour; dashes, then shades, tell them apart."""
+    """Returns styles by label, in the order of tables. Dashes, then shades, tell labels of one method apart."""
     methods, colours = dict[str, str](), dict[str, set[str]]()
     for label, run_dir in labelled:
         method = methods.setdefault(label, str(run_dir.settings["method"]["name"]))

@@ -1,4 +1,4 @@
-"""Accuracy over rounds, drawn in characters: lines of braille dots, and a mark of its own for each run."""
+"""Accuracy over rounds is drawn in characters: lines of braille dots, and a mark of its own for each run."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,7 +24,7 @@ GUTTER = 7  # columns of the y axis with its labels
 
 
 def curve(runs: Sequence[RunDir], width: int = 80, height: int = 15) -> Text:
-    """Mean accuracy of every run, `width` columns wide in all, with `height` rows above the x axis."""
+    """Draws the mean accuracy of every run, `width` columns wide in all, with `height` rows above the x axis."""
     curves = [[(rounds, 100 * a) for rounds, a in accuracy_curve(run_dir.records())] for run_dir in runs]
     names = run_names(runs)
     styled = styles(zip(names, runs, strict=True))
@@ -34,7 +34,7 @@ def curve(runs: Sequence[RunDir], width: int = 80, height: int = 15) -> Text:
 def draw(
     names: Sequence[str], curves: Sequence[Points], width: int, height: int, colours: Sequence[str] | None = None
 ) -> Text:
-    """Colours are those of the methods; without any, those that their names give."""
+    """Draws curves in the colours of the methods; without any, in those that their names give."""
     inks = [on_any_ground(colour) for colour in colours or map(colour_of_name, names)]
     text = Text(no_wrap=True, overflow="crop")
     if not any(curves):
@@ -76,7 +76,7 @@ class _Canvas:
             self.owner[y // 4, x // 2] = run
 
     def put_marks(self, points: Points, run: int, num_runs: int) -> None:
-        """One at the end; of several runs also along the line, by turns, so that none hides another for long."""
+        """Puts a mark at the end; marks of several runs also alternate along the line, so that none hides another."""
         if not points:
             return
         x, y = self._dots(points).T
@@ -95,7 +95,7 @@ class _Canvas:
         return text
 
     def _dots(self, points: Points) -> NDArray[np.int64]:
-        """[n, 2]: column and row of the dot for each point; row 0 is the top."""
+        """Returns [n, 2], the column and row of the dot for each point; row 0 is the top."""
         places = np.array(points, dtype=float).reshape(-1, 2)
         dots = np.stack([places[:, 0] * self.x_scale, (self.high - places[:, 1]) * self.y_scale], axis=1)
         return dots.round().astype(np.int64)
@@ -115,7 +115,7 @@ def _x_labels(last_round: int, columns: int) -> str:
 
 
 def _legend(names: Sequence[str], curves: Sequence[Points], width: int, inks: Sequence[str]) -> Text:
-    """Each run with its mark and last accuracy, as many on a line as fit."""
+    """Lists each run with its mark and last accuracy, as many on a line as fit."""
     legend, used = Text(), 0
     for run, (name, points) in enumerate(zip(names, curves, strict=True)):
         last = f" {points[-1][1]:.1f}" if points else " –"

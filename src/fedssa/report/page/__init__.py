@@ -1,1 +1,1 @@
-"""The whole report: one page that needs nothing but itself, and the files beside it."""
+"""The whole report is one page that needs nothing but itself, and the files beside it."""

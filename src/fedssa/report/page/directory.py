@@ -1,4 +1,4 @@
-"""Where a report goes: into a new or empty directory, or over a report of ours, where only our files are replaced."""
+"""A report goes into a new or empty directory, or over a report of ours, where only our files are replaced."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ MARKER = ".fedssa-report.json"  # what we wrote, so that no more than that is ev
 
 
 def check_out(out: Path) -> None:
-    """Before the work begins."""
+    """Refuses a directory that cannot take a report, before the work begins."""
     try:
         foreign = out.exists() and not (out.is_dir() and ((out / MARKER).is_file() or not any(out.iterdir())))
     except OSError as error:
@@ -38,7 +38,7 @@ def write_report(out: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _written_before(out: Path) -> set[str]:
-    """Names in the marker that stay inside the directory; a damaged marker names none."""
+    """Returns the names in the marker that stay inside the directory; a damaged marker names none."""
     try:
         names = json.loads((out / MARKER).read_bytes())
     except (OSError, ValueError):

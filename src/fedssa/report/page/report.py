@@ -1,4 +1,4 @@
-"""The whole report: tables and figures of what was gathered, as one page that needs nothing but itself."""
+"""The whole report shows tables and figures of what was gathered, as one page that needs nothing but itself."""
 
 import gc
 import json
@@ -29,7 +29,7 @@ from fedssa.report.tables.table import Table, markdown, to_csv
 PAGE = {"hover": ("#f6f6f3", "#202327"), "link": ("#0b63a5", "#7db7ee"), "warning": ("#e69f00", "#f3bd42")}
 PAGE |= {"up": ("#00704f", "#41cf9f"), "down": ("#b04a00", "#f5935a")}
 
-# the statistics in plain words, at the foot of every report
+# these explain the statistics in plain words, at the foot of every report
 HOW: tuple[tuple[str, str], ...] = (
     (
         "Accuracy",
@@ -73,7 +73,7 @@ HOW: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure, ready for the page."""
+    """A drawn figure is ready for the page."""
 
     title: str
     reading: str
@@ -95,7 +95,7 @@ class Section:
 
 
 def write(folders: Sequence[Path], out: Path) -> Gathered:
-    """The report over all runs below the folders."""
+    """Writes the report over all runs below the folders."""
     with _no_search_for_cycles():
         gathered = gather(folders)
         write_report(out, contents(gathered))
@@ -104,7 +104,7 @@ def write(folders: Sequence[Path], out: Path) -> Gathered:
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Records are millions of objects and none is in a cycle; over many long runs the search takes seconds."""
+    """Turns garbage collection off: records are millions of objects without cycles, and the search takes seconds."""
     searched = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +115,7 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 def contents(gathered: Gathered) -> dict[str, bytes]:
-    """Every file of the report by its name."""
+    """Returns every file of the report by its name."""
     groups = group_runs(gathered.runs)
     seen = styles((group.labels[run.name], run.summary.run_dir) for group in groups for run in group.members)
     found: dict[str, bytes] = {}
@@ -192,7 +192,7 @@ def _own(name: str) -> str:
 
 
 def _variables(inks: Iterable[str]) -> str:
-    """The colours of both themes: the system's, unless the reader has chosen."""
+    """Returns the colours of both themes; the system's theme holds unless the reader has chosen."""
     pairs = THEME | PAGE | {variable(ink): (ink, on_dark(ink)) for ink in inks}
     light, dark = (";".join(f"--{name}:{pair[i]}" for name, pair in pairs.items()) for i in (LIGHT, DARK))
     return (
@@ -211,7 +211,7 @@ def _lead(gathered: Gathered, groups: Sequence[Group]) -> str:
 
 
 def _problems(gathered: Gathered, groups: Sequence[Group]) -> list[str]:
-    """What a reader should know before the numbers."""
+    """Lists what a reader should know before the numbers."""
     problems = [f"Left out: {run.reason}" for run in gathered.damaged]
     going = [run for run in gathered.runs if run.summary.outcome == "not finished"]
     problems += [

@@ -1,1 +1,1 @@
-"""What the records of runs say: summaries, costs, groups of runs that may be compared, statistics."""
+"""Records of runs are read here, as summaries, costs, groups of runs that may be compared, and statistics."""

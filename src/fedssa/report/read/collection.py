@@ -1,4 +1,4 @@
-"""Run directories below the given ones, each read once; one that is damaged is told, and the others go on."""
+"""Run directories below the given folders are each read once; damaged ones are reported, and the others go on."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ NEEDED: dict[str, tuple[str, type | tuple[type, ...]]] = {
 
 @dataclass(frozen=True)
 class Found:
-    """A run that could be read."""
+    """A found run is one that could be read."""
 
     name: str  # its path, as far as it tells runs apart
     summary: RunSummary = field(repr=False)
@@ -64,7 +64,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
-    """In the order given, then by name. What is hidden is on its way; what is inside a run belongs to it."""
+    """Lists runs in the order given, then by name. It skips hidden (unfinished) folders and the inside of runs."""
     found: dict[Path, Path] = {}  # the real path, so that a run given twice is there once
     for folder in folders:
         if not folder.is_dir():
@@ -79,7 +79,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Without the folders that all of them share."""
+    """Names the paths without the folders that all of them share."""
     absolute = [str(path.absolute()) for path in paths]
     shared = os.path.commonpath([os.path.dirname(path) for path in absolute])  # noqa: PTH120 (strings go in)
     return {path: os.path.relpath(name, shared) for path, name in zip(paths, absolute, strict=True)}
@@ -97,7 +97,7 @@ def _read(path: Path, name: str) -> Found:
 
 
 def _check_head(file: Path, run_dir: RunDir) -> None:
-    """What a report relies on; everything else in the settings is only shown."""
+    """Checks what a report relies on; everything else in the settings is only shown."""
     settings: object = run_dir.settings
     if not isinstance(settings, Mapping) or type(settings.get("seed")) is not int:
         raise RunDirError(f"{file}: damaged (it has no seed)")
@@ -129,7 +129,7 @@ def _check_outcome(file: Path, run_dir: RunDir) -> None:
 
 
 def _trouble(record: RoundRecord) -> str | None:
-    """What no run can have written, though the types are right."""
+    """Tells what no run can have written, though the types are right."""
     scores = [client.scores for client in record.clients]
     if not all(score.test for score in scores):
         return "a client without any test accuracy"

@@ -1,4 +1,4 @@
-"""Methods side by side over seeds: accuracy, paired differences, and what it cost to get there."""
+"""Methods are compared over seeds: accuracy, paired differences, and what it cost to get there."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Runs = dict[int, RunSummary]  # of one method, by seed
 
 @dataclass(frozen=True)
 class MethodRow:
-    """One method of a comparison. Only finished runs count; the others are told in `outcome`."""
+    """A row is one method of a comparison. Only finished runs count; `outcome` tells of the others."""
 
     method: str
     accuracies: tuple[float, ...] = field(repr=False)  # one a seed, after the last round
@@ -45,7 +45,7 @@ class MethodRow:
 def compare_methods(
     runs: Sequence[RunSummary], reference: str, name: Callable[[RunSummary], str] = attrgetter("method")
 ) -> list[MethodRow]:
-    """In the order in which methods first appear. Runs of one seed are paired client by client."""
+    """Compares methods in the order in which they first appear. Runs of one seed are paired client by client."""
     by_method: dict[str, Runs] = {}
     for run in runs:
         by_method.setdefault(name(run), {})[run.seed] = run
@@ -76,7 +76,7 @@ def _finished(by_seed: Runs) -> Runs:
 
 
 def target_of(run: RunSummary, references: Runs) -> float | None:
-    """The run's own setting, or a share of what the reference reached with that seed."""
+    """Returns the run's own target, or a share of what the reference reached with that seed."""
     if run.target is not None:
         return run.target
     reference = references.get(run.seed)
@@ -86,7 +86,7 @@ def target_of(run: RunSummary, references: Runs) -> float | None:
 
 
 def _cost_to_target(run: RunSummary, target: float | None) -> Cost | None:
-    """Until the first of three rounds in a row at or above it."""
+    """Returns the cost until the first of three rounds in a row at or above the target."""
     if target is None:
         return None
     trained = [(rounds, accuracy >= target) for rounds, accuracy in run.curve if rounds > 0]
@@ -101,13 +101,13 @@ def _per_round(run: RunSummary) -> Cost | None:
 
 
 def _difference(finished: Runs, references: Runs) -> Difference | None:
-    """After the last round of both, so only of runs that have got there."""
+    """Compares finished runs only, since it takes the accuracies after the last round of both."""
     ours, theirs = ({seed: run.accuracies for seed, run in runs.items()} for runs in (finished, _finished(references)))
     return difference(paired(ours, theirs))
 
 
 def _second_accuracies(runs: Sequence[RunSummary]) -> dict[str, float]:
-    """Of the kinds that every seed has."""
+    """Returns the mean accuracies of the kinds that every seed has."""
     found = [run.second_accuracies for run in runs]
     kinds = [kind for kind in kinds_of(found) if all(kind in accuracies for accuracies in found)]
     return {kind: statistics.fmean(accuracies[kind] for accuracies in found) for kind in kinds}

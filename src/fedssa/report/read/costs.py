@@ -1,4 +1,4 @@
-"""What a run cost: numbers and bytes that travelled, and the floating-point operations of training.
+"""A run costs numbers and bytes that travel, and the floating-point operations of training.
 
 Training at the server and tuning after the upload are counted apart, since only some methods do that; they are never
 added to the clients' training.
@@ -13,7 +13,7 @@ from fedssa.records import ClientRecord, RoundRecord
 
 
 class Traffic(NamedTuple):
-    """What really travelled: numbers are floating-point values; bytes are all, ids and counts too."""
+    """Traffic is what really travelled: numbers are floating-point values; bytes include ids and counts too."""
 
     numbers_up: int
     numbers_down: int
@@ -36,7 +36,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What the clients of a run spent, all together, and beside it what its server did."""
+    """A cost is what the clients of a run spent, all together, and beside it what its server did."""
 
     rounds: float
     numbers: float  # sent up and down
@@ -47,7 +47,7 @@ class Cost:
 
     @property
     def extra_flops(self) -> dict[str, float | None]:
-        """Those that have columns of their own, by the name of the column."""
+        """Returns the FLOPs that have columns of their own, by the name of the column."""
         return {"server": self.server_flops, "tuning": self.tuning_flops}
 
     def each(self, change: Callable[[float], float]) -> "Cost":
@@ -67,13 +67,13 @@ def cost_of_round(record: RoundRecord) -> Cost:
 
 
 def extra_flops(costs: Iterable[Cost | None]) -> list[str]:
-    """The names of those that one of the costs has: a column each."""
+    """Names those that any of the costs has, as a column each."""
     found = {name for cost in costs if cost for name, flops in cost.extra_flops.items() if flops is not None}
     return sorted(found)
 
 
 def short(number: float) -> str:
-    """Three digits that count: 1,234,567 is 1.23 M."""
+    """Writes three significant digits: 1,234,567 is 1.23 M."""
     for power, unit in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
         if number >= 999.5 * 1000 ** (power - 1):
             return f"{number / 1000**power:.3g} {unit}"
@@ -85,7 +85,7 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 
 def mean_cost(costs: Sequence[Cost | None]) -> Cost | None:
-    """None if one is not known."""
+    """Returns the mean, or None if one of the costs is not known."""
     known = [cost for cost in costs if cost is not None]
     if not known or len(known) < len(costs):
         return None
@@ -93,7 +93,7 @@ def mean_cost(costs: Sequence[Cost | None]) -> Cost | None:
 
 
 def _together(costs: Sequence[Cost], join: Callable[[Sequence[float]], float]) -> Cost:
-    """Where one has server or tuning FLOPs, those that have none count as 0."""
+    """Joins costs; where one has server or tuning FLOPs, those that have none count as 0."""
     return Cost(
         rounds=join([cost.rounds for cost in costs]),
         numbers=join([cost.numbers for cost in costs]),

@@ -1,4 +1,4 @@
-"""Runs that may be compared: equal in everything but the method and the seed."""
+"""Runs may be compared if they are equal in everything but the method and the seed."""
 
 import json
 import re
@@ -24,7 +24,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """One experiment: methods over seeds."""
+    """A group is one experiment: methods over seeds."""
 
     settings: Settings = field(repr=False)
     version: str
@@ -51,7 +51,7 @@ class Group:
 
     @property
     def paper_cell(self) -> tuple[str, str, int] | None:
-        """(scenario, data, N) where the setting is one of the paper's tables."""
+        """Returns (scenario, data, N) where the setting is in one of the paper's tables."""
         data, clients = self.settings["data"], self.settings["partition"]["clients"]
         scenario = SCENARIOS.get(tuple(self.settings["models"]["archs"]))
         dealt = self.settings["partition"].get("name"), self.settings["partition"].get("classes_per_client")
@@ -62,7 +62,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[Found]) -> list[Group]:
-    """In the order of their first runs."""
+    """Groups the runs, in the order of the groups' first runs."""
     together: dict[str, list[Found]] = {}
     for run in runs:
         together.setdefault(json.dumps(shared_settings(run), sort_keys=True), []).append(run)
@@ -82,7 +82,7 @@ def shared_settings(run: Found) -> dict[str, Any]:
 
 
 def _public(run: RunSummary) -> dict[str, Any]:
-    """A slice is a function of data and seed; data of their own are what their digest says, wherever they lie."""
+    """Identifies public data: a slice by its settings, data of their own by their digest, wherever they lie."""
     table = run.settings["public"]
     if table.get("name") == "slice":
         return dict(table)
@@ -105,7 +105,7 @@ def _group(members: Sequence[Found]) -> Group:
 
 
 def method_labels(runs: Sequence[Found]) -> dict[str, str]:
-    """By run: the method's name, and the options by which it differs from others of that name."""
+    """Returns for each run the method's name, and the options by which it differs from others of that name."""
     by_method: dict[str, list[Found]] = {}
     for run in runs:
         by_method.setdefault(run.summary.method, []).append(run)
@@ -122,21 +122,21 @@ def method_labels(runs: Sequence[Found]) -> dict[str, str]:
 
 
 def _options(run: RunSummary) -> dict[str, Any]:
-    """How the server trains is an option of the methods that do that, and means nothing for the others."""
+    """Returns a method's options, with the server's training if the method trains there."""
     trains = any(cost.server_flops is not None for cost in run.costs)
     training = run.settings.get("server", {}) if trains else {}
     return {**run.settings["method"], **{f"server.{key}": value for key, value in training.items()}}
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:
-    """Keys whose value is not the same in all tables that have them, in the order of first appearance."""
+    """Yields keys whose value is not the same in all tables that have them, in the order of first appearance."""
     for key in dict.fromkeys(key for table in tables for key in table):
         if len({json.dumps(table[key], sort_keys=True) for table in tables if key in table}) > 1:
             yield key
 
 
 def flat(settings: Settings) -> dict[str, Any]:
-    """`section.key` → value."""
+    """Flattens the sections into `section.key` → value."""
     return {
         f"{section}.{key}" if isinstance(table, Mapping) else section: value
         for section, table in settings.items()
@@ -182,6 +182,6 @@ def subtitle(group: Group) -> str:
 
 
 def slug(index: int, group: Group) -> str:
-    """A name for files, from 1."""
+    """Returns a name for files, numbered from 1."""
     data = re.sub(r"[^a-z0-9]+", "-", group.settings["data"].lower()).strip("-")[:20] or "data"
     return f"{index + 1:02d}-{data}-n{group.settings['partition']['clients']}"

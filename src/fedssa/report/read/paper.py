@@ -1,4 +1,4 @@
-"""The accuracies that the paper prints, to stand beside ours. They are in paper.toml, in percent."""
+"""The accuracies that the paper prints stand beside ours. They are in paper.toml, in percent."""
 
 import tomllib
 from functools import cache
@@ -12,7 +12,7 @@ FAILED = "none"  # the paper's "-": failure to converge
 
 @cache
 def paper_figures() -> Figures:
-    """`["hetero"]["cifar100"]["100"]["fedssa"]`; None where the paper says that a method failed to converge."""
+    """Reads `["hetero"]["cifar100"]["100"]["fedssa"]`; None where the paper says that a method failed to converge."""
     text = (files("fedssa.report.read") / "paper.toml").read_text(encoding="utf-8")
     return {
         table: {
@@ -27,12 +27,12 @@ def paper_figures() -> Figures:
 
 
 def paper_figure(table: str, data: str, clients: int, method: str) -> float | None:
-    """In percent; None where the paper has no such cell, or says that the method failed to converge."""
+    """Returns percent, or None where the paper has no such cell or says that the method failed to converge."""
     return paper_figures().get(table, {}).get(data, {}).get(str(clients), {}).get(method)
 
 
 def paper_percent(group: Group, method: str) -> float | None:
-    """Of the tables, or of the ablations for what only they have."""
+    """Returns the paper's figure from its tables, or from its ablations for what only they have."""
     if group.paper_cell is None:
         return None
     scenario, data, clients = group.paper_cell

@@ -1,4 +1,4 @@
-"""What may be said of a difference between two methods: its interval, its p-value, and a verdict.
+"""A difference between two methods has an interval, a p-value and a verdict, which is what may be said of it.
 
 Clients are compared with themselves: the same client of the same seed, with one method and with the other, so what
 makes clients easy or hard falls out. The clients of one seed share a partition and cohorts, so they are resampled
@@ -26,7 +26,7 @@ Verdict = Literal["higher", "lower", "no difference shown", "not judged"]
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean over seeds of the mean over clients of (method − reference); what one seed cannot tell is None."""
+    """It is the mean over seeds of the mean over clients of (method − reference); what one seed cannot tell is None."""
 
     mean: float
     num_seeds: int
@@ -42,12 +42,12 @@ def in_words(found: Difference) -> str:
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Standard deviation over seeds; one seed has none."""
+    """Returns the standard deviation over seeds; one seed has none."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def paired(method: Mapping[int, Mapping[int, float]], reference: Mapping[int, Mapping[int, float]]) -> list[Floats]:
-    """Accuracies by seed and client, of two methods → the differences of the clients that both have, for each seed."""
+    """Returns for each seed the differences of the clients that both have; accuracies are by seed and client."""
     found = []
     for seed in sorted(method.keys() & reference.keys()):
         common = sorted(method[seed].keys() & reference[seed].keys())
@@ -57,7 +57,7 @@ def paired(method: Mapping[int, Mapping[int, float]], reference: Mapping[int, Ma
 
 
 def difference(by_seed: Sequence[Floats]) -> Difference | None:
-    """With its percentile interval; the p-value is not corrected yet."""
+    """Returns the difference with its percentile interval; the p-value is not corrected yet."""
     if not by_seed:
         return None
     mean, pairs = float(np.mean([values.mean() for values in by_seed])), sum(map(len, by_seed))
@@ -69,14 +69,14 @@ def difference(by_seed: Sequence[Floats]) -> Difference | None:
 
 
 def with_verdicts(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
-    """All methods of one comparison together: their p-values corrected by Holm, and what then may be said."""
+    """Corrects the p-values of all methods of one comparison by Holm, and adds what then may be said."""
     tested = {name: d for name, d in differences.items() if d is not None and d.p is not None}
     corrected = holm({name: d.p for name, d in tested.items() if d.p is not None})
     return {name: _judged(d, corrected.get(name)) for name, d in differences.items()}
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """The smallest times n, the next times n − 1, …; none below the one before it, none above 1."""
+    """Multiplies the smallest by n, the next by n − 1, …; none falls below the one before it, none exceeds 1."""
     corrected, largest = {}, 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
@@ -85,7 +85,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def resampled_means(by_seed: Sequence[Floats], num: int = NUM_RESAMPLES) -> Floats:
-    """[num] means of the whole, drawn again with replacement: clients within seeds, and seeds if there are enough.
+    """Returns [num] means over draws with replacement: of clients within seeds, and of seeds if there are enough.
 
     Deviations are stretched by √(n / (n − 1)) first: resampling n values shows too little of their spread by that.
     """
@@ -122,9 +122,9 @@ def _stretched(deviations: Floats) -> Floats:
 
 
 def _p_value(means: Floats, pairs: int) -> float:
-    """Two-sided: how rarely a resample lies on the other side of zero.
+    """Returns the two-sided p-value: how rarely a resample lies on the other side of zero.
 
-    Never 0, since resamples are finite; and never less than the chance that as many coins all fall alike, since a
+    It is never 0, since resamples are finite; and never less than the chance that as many coins all fall alike, since a
     handful of pairs that happen to agree would else convince.
     """
     other_side = min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0))

@@ -1,4 +1,4 @@
-"""The numbers of a run, computed from its directory. Accuracies are fractions; rounds are named by their t."""
+"""The numbers of a run are computed from its directory. Accuracies are fractions; rounds are named by their t."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ from fedssa.records import ClientRecord, Outcome, RoundRecord, latest_scores, ro
 from fedssa.report.read.costs import Cost, Traffic, cost_of_round, traffic
 from fedssa.runs.directory import RunDir
 
-# settings that runs of the first edition do not have, as those ran
+# runs of the first edition lack these settings, and ran as if they had these values
 SINCE_THEN: dict[str, dict[str, Any]] = {
     "models": {"server": None, "prototypes": None},
     "local": {"optimizer": "sgd", "schedule": "constant"},
@@ -20,7 +20,7 @@ MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
 
 
 class BestRound(NamedTuple):
-    """The round that validation would choose; its test accuracy is honest, since the test part chose nothing."""
+    """Validation would choose this round; its test accuracy is honest, since the test part chose nothing."""
 
     t: int
     val: float
@@ -33,14 +33,14 @@ class ClientAccuracy(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Bytes of all messages between sites and server: payloads, what describes them, hellos."""
+    """These are the bytes of all messages between sites and server: payloads, what describes them, hellos."""
 
     up: int
     down: int
 
 
 class PairedDifference(NamedTuple):
-    """Mean of a − b over the clients of both runs; the standard error needs two of them."""
+    """The mean of a − b is over the clients of both runs; the standard error needs two of them."""
 
     mean: float
     standard_error: float | None
@@ -95,12 +95,12 @@ class RunSummary:
 
     @property
     def accuracy(self) -> float | None:
-        """The headline: mean over the clients heard, after the last round."""
+        """Returns the headline: the mean over the clients heard, after the last round."""
         return self.curve[-1][1] if self.curve else None
 
     @property
     def second_accuracies(self) -> dict[str, float]:
-        """By the kinds of inference besides the headline's, where the method has such."""
+        """Returns accuracies by the kinds of inference besides the headline's, where the method has such."""
         return dict(list(self.kinds.items())[1:])
 
     @property
@@ -109,7 +109,7 @@ class RunSummary:
 
     @property
     def std_over_clients(self) -> float | None:
-        """How far the clients are apart; they are all there are, so this divides by their number."""
+        """Returns how far the clients are apart; they are the whole population, so this divides by their number."""
         return statistics.pstdev(self.accuracies.values()) if self.accuracies else None
 
     @property
@@ -125,7 +125,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class ClientSummary:
-    """One client over all rounds; `last` is the latest word from it."""
+    """A client's summary covers all rounds; `last` is its latest record."""
 
     last: ClientRecord
     last_round: int
@@ -133,18 +133,18 @@ class ClientSummary:
 
 
 def kinds_of(second_accuracies: Iterable[Mapping[str, float]]) -> list[str]:
-    """Every kind of inference that one of them has, in the order of first appearance: a column each."""
+    """Lists every kind of inference that one of them has, a column each, in the order of first appearance."""
     return list(dict.fromkeys(kind for accuracies in second_accuracies for kind in accuracies))
 
 
 def run_names(runs: Sequence[RunDir]) -> list[str]:
-    """The last part of each path, or all of it where that is not enough to tell them apart."""
+    """Returns the last part of each path, or all of it where that is not enough to tell them apart."""
     names = [run_dir.path.absolute().name for run_dir in runs]
     return [name if names.count(name) == 1 else str(run_dir.path) for name, run_dir in zip(names, runs, strict=True)]
 
 
 def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = None) -> RunSummary:
-    """The records are read, unless they have been already."""
+    """Summarises a run, whose records are read unless they are given."""
     records = run_dir.records() if known_records is None else known_records
     trained = [record for record in records if record.t >= 0]
     norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
@@ -178,7 +178,7 @@ def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
 
 
 def _sound(timings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that are numbers; no result depends on them, so that others are left out without a word."""
+    """Returns the timings that are numbers; others are left out silently, since no result depends on them."""
     return [timing for timing in timings if type(timing["t"]) is int and type(timing["seconds"]) in (int, float)]
 
 
@@ -188,7 +188,7 @@ def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
 
 
 def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
-    """Every client heard, in the order of ids."""
+    """Summarises every client heard, in the order of ids."""
     heard: dict[int, list[tuple[int, ClientRecord]]] = {}
     for record in records:
         for client in record.clients:
@@ -206,12 +206,12 @@ def outcome_in_words(outcome: Outcome | None) -> str:
 
 
 def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], ...]:
-    """(rounds finished, mean accuracy); a start that was not measured is not a point."""
+    """Returns points (rounds finished, mean accuracy); a start that was not measured is not a point."""
     return tuple((record.t + 1, record.headline) for record in records if record.headline is not None)
 
 
 def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
-    """The first round with the highest mean of the latest validation accuracies of the clients heard."""
+    """Returns the first round with the highest mean of the latest validation accuracies of the clients heard."""
     best: BestRound | None = None
     latest: dict[int, float] = {}
     for record in records:
@@ -225,12 +225,12 @@ def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
 
 
 def comparable(a: RunSummary, b: RunSummary) -> bool:
-    """Same seed, data, partition, models, training: only the method may differ."""
+    """Tells whether seed, data, partition, models and training are the same, so that only the method may differ."""
     return a.run_dir.data_digest == b.run_dir.data_digest and _apart_from_method(a) == _apart_from_method(b)
 
 
 def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
-    """Of two comparable runs, client by client; None if they are not, or have no client in common."""
+    """Compares two runs client by client; returns None if they are not comparable or have no client in common."""
     common = a.accuracies.keys() & b.accuracies.keys()
     if not common or not comparable(a, b):
         return None
@@ -241,13 +241,13 @@ def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
 
 
 def section_of(run: RunSummary, section: str) -> Any:
-    """The section in the words of this edition, so that runs of the first one are equal to those of now."""
+    """Returns the section in the words of this edition, so that runs of the first one are equal to those of now."""
     known = run.settings[section]
     return SINCE_THEN[section] | known if section in SINCE_THEN else known
 
 
 def _apart_from_method(run: RunSummary) -> dict[str, Any]:
-    """How a server trains belongs to the method, since most methods train nothing there."""
+    """Returns all settings but the method's; the server's training belongs to those, as few methods train there."""
     return {section: section_of(run, section) for section in run.settings if section not in ("method", "server")}
 
 

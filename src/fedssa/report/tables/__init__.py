@@ -1,1 +1,1 @@
-"""Tables of runs and methods, for the terminal, for Markdown and CSV files, and for the page."""
+"""Tables show runs and methods on the terminal, in Markdown and CSV files, and on the page."""

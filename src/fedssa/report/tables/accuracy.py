@@ -1,4 +1,4 @@
-"""The table of a group: accuracy beside the paper's, differences with their verdicts, and what it cost."""
+"""The table of a group shows accuracy beside the paper's, differences with their verdicts, and what it cost."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Methods side by side in the terminal: how accurate they are, and what it cost."""
+"""Methods stand side by side in the terminal: how accurate they are, and what it cost."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from fedssa.report.read.statistics import Difference, in_words
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.terminal import NOTHING, percent_text, terminal_table, with_kinds
 
-LONGEST_NAME = 17  # of a method, that is always shown whole
+LONGEST_NAME = 17  # a method's name up to this length is always shown whole
 
 
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
-    """One row a method: how accurate it is, and below what that cost; together they would be wider than terminals."""
+    """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
     return Group(_accuracies(rows, reference), _costs(rows))
 
 
@@ -38,7 +38,7 @@ def _accuracies(rows: Sequence[MethodRow], reference: str) -> Table:
 
 
 def _costs(rows: Sequence[MethodRow]) -> Table:
-    """Means over seeds, of all clients together."""
+    """Shows means over seeds, of all clients together."""
     extra = extra_flops(row.per_round for row in rows)
     per_round = ("numbers\na round", "bytes\na round", "FLOPs\na round", *(f"{name}\nFLOPs\na round" for name in extra))
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
@@ -49,7 +49,7 @@ def _costs(rows: Sequence[MethodRow]) -> Table:
 
 
 def _with_names(table: Table, rows: Sequence[MethodRow]) -> Table:
-    """Where the line is short, a method's name is the last thing to be cut."""
+    """Makes a method's name the last thing to be cut where the line is short."""
     table.columns[0].min_width = min(LONGEST_NAME, max(len(row.method) for row in rows))
     return table
 

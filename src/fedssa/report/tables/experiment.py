@@ -1,4 +1,4 @@
-"""An experiment of the paper as a table: methods down, federations across, the paper's own figures in brackets."""
+"""An experiment of the paper is a table: methods down, federations across, the paper's own figures in brackets."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Measured(NamedTuple):
 
 
 def accuracy_table(runs: Sequence[Measured], figures: str | None) -> Group:
-    """Percent, mean over clients and seeds after the last round, ± standard deviation over seeds."""
+    """Shows percent: means over clients and seeds after the last round, ± standard deviation over seeds."""
 
     def cell(measured: Sequence[Measured]) -> str:
         shown = _mean([_percent(m.summary) for m in measured], ".1f", _outcomes(measured))
@@ -34,7 +34,7 @@ def accuracy_table(runs: Sequence[Measured], figures: str | None) -> Group:
 
 
 def shaking_table(runs: Sequence[Measured]) -> Group:
-    """Mean over rounds of how far the global rows moved, ± standard deviation over seeds."""
+    """Shows how far the global rows moved, as a mean over rounds ± standard deviation over seeds."""
 
     def cell(measured: Sequence[Measured]) -> str:
         return _mean([_mean_shaking(m.summary) for m in measured], ".3g", _outcomes(measured))

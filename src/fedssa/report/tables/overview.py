@@ -1,4 +1,4 @@
-"""Tables over all groups: methods by experiment at a glance, and every run with what tells it from the others."""
+"""Two tables cover all groups: methods by experiment at a glance, and every run with what sets it apart."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ LONGEST = 60  # characters of a setting
 
 
 def at_a_glance(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table | None:
-    """None if there is one experiment only; it has its table."""
+    """Shows methods by experiment; returns None for a single experiment, which has its own table."""
     shown = groups[:MOST_COLUMNS]
     if len(groups) < 2:
         return None

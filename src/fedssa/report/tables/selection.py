@@ -1,4 +1,4 @@
-"""Choosing among settings by the clients' validation parts. The test parts are looked at afterwards, for one choice."""
+"""Settings are chosen by the clients' validation parts. The test parts are looked at afterwards, for one choice."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from fedssa.settings.toml import inline
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of settings; its runs differ in the seed alone."""
+    """A candidate is one combination of settings, whose runs differ in the seed alone."""
 
     choice: Mapping[str, Any]
     validation: tuple[float, ...]  # of each seed that finished: mean over clients after the last round
@@ -26,7 +26,7 @@ class Candidate:
 
     @property
     def mean(self) -> float | None:
-        """None unless every seed finished, and has validation samples."""
+        """Returns None unless every seed finished and has validation samples."""
         complete = len(self.validation) == len(self.runs)
         return statistics.fmean(self.validation) if self.validation and complete else None
 
@@ -35,7 +35,7 @@ class Candidate:
         return statistics.stdev(self.validation) if len(self.validation) > 1 else None
 
     def test(self) -> tuple[float, ...]:
-        """To be asked of the chosen one only."""
+        """Returns the test accuracies, which may be asked of the chosen candidate only."""
         headlines = [run.records()[-1].headline for run in self.runs]
         return tuple(headline for headline in headlines if headline is not None)
 
@@ -48,14 +48,14 @@ def candidate(choice: Mapping[str, Any], runs: Sequence[RunDir]) -> Candidate:
 
 
 def validation_accuracy(run: RunDir) -> float | None:
-    """Mean over the clients that have validation samples, each with its latest model."""
+    """Returns the mean over the clients that have validation samples, each with its latest model."""
     scores = latest_scores(run.records()).values()
     known = [next(iter(score.val.values())) for score in scores if score.val]
     return statistics.fmean(known) if known else None
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The highest mean; of equal ones the first."""
+    """Returns the candidate with the highest mean, of equal ones the first."""
     able = [(one.mean, one) for one in candidates if one.mean is not None]
     return max(able, key=lambda pair: pair[0])[1] if able else None
 

@@ -1,4 +1,4 @@
-"""Tables as data, and how they become Markdown and CSV; the page draws them itself."""
+"""Tables are data here, and become Markdown and CSV; the page draws them itself."""
 
 import csv
 import io
@@ -78,13 +78,13 @@ def _row(texts: Sequence[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """One line, and no part of it taken for a table, a tag or a link."""
+    """Makes one line of a text, no part of which is taken for a table, a tag or a link."""
     plain = " ".join(text.split())
     return "".join("\\" + letter if letter in "\\|<>[]`*_#" else letter for letter in plain)
 
 
 def to_csv(table: Table) -> str:
-    """Numbers are in full and in the units that the columns name; a text that looks like a formula is quoted."""
+    """Writes numbers in full, in the units that the columns name, and quotes a text that looks like a formula."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_harmless(column.name) for column in table.columns])

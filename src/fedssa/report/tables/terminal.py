@@ -1,4 +1,4 @@
-"""Tables for the terminal, and the curve drawn in characters. Without colour they say the same."""
+"""These tables, and the curve in characters, are for the terminal. Without colour they say the same."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +48,7 @@ CLIENT_COLUMNS = (
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
-    """One row a run. Differences are to the first run, in points of percent, and only where they mean something."""
+    """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
     table = terminal_table("run", right=with_kinds(RUN_COLUMNS, kinds), last="outcome")
     table.columns[0].min_width, table.columns[-1].min_width = 12, 9
@@ -68,7 +68,7 @@ def runs_table(summaries: Sequence[RunSummary]) -> Table:
 
 
 def run_table(summary: RunSummary) -> Table:
-    """Everything about one run, a line a number."""
+    """Shows everything about one run, a line a number."""
     traffic, chosen = summary.traffic, summary.best_round
     worst, best = summary.worst_client, summary.best_client
     facts = {
@@ -102,13 +102,13 @@ def run_table(summary: RunSummary) -> Table:
 
 
 def _flops(spent: Cost) -> dict[str, str]:
-    """A line for each kind that was counted; they are never added up."""
+    """Makes a line for each kind that was counted; they are never added up."""
     known = {"training": spent.flops or None} | {name: spent.extra_flops[name] for name in extra_flops([spent])}
     return {f"{name} FLOPs": short(flops) for name, flops in known.items() if flops is not None}
 
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
-    """One row a client: its latest word, and what it has sent."""
+    """Makes one row a client: its latest scores, and what it has sent."""
     archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
@@ -130,7 +130,7 @@ def partition_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """counts [N, S]: training samples by client and class; splits [N, 3]: training, validation, test; archs repeat."""
+    """`counts` [N, S] are by client and class in training, `splits` [N, 3] training, validation, test; archs repeat."""
     num_clients = len(counts)
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
@@ -145,12 +145,12 @@ def partition_table(
 
 
 def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
-    """Second accuracies stand beside the first one; their names come from files, so they are text and no markup."""
+    """Adds columns for second accuracies, whose names come from files, so they are text and no markup."""
     return [columns[0], *(Text(f"{kind}\n%") for kind in kinds), *columns[1:]]
 
 
 def terminal_table(*left: str, right: Sequence[str | Text], last: str | None = None) -> Table:
-    """Where the line is short, only the first and the last column are folded."""
+    """Makes a table whose first and last columns alone are folded where the line is short."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(left[0])
     for name in left[1:]:
@@ -163,7 +163,7 @@ def terminal_table(*left: str, right: Sequence[str | Text], last: str | None = N
 
 
 def _difference(summary: RunSummary, first: RunSummary) -> str:
-    """After different numbers of rounds it would not be the methods that differ."""
+    """Shows the difference only after equal numbers of rounds, or it would not be the methods that differ."""
     if summary is first:
         return "first"
     difference = paired_difference(summary, first)
@@ -206,7 +206,7 @@ def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[st
 
 
 def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str]:
-    """The mean accuracy and the sums of the clients that are not shown."""
+    """Returns the mean accuracy and the sums of the clients that are not shown."""
     if not rest:
         return [NOTHING] * (8 + len(kinds))
     accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
@@ -227,7 +227,7 @@ def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str
 
 
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
-    """Of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
+    """Tells of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
     totals = zip(class_names, counts.sum(axis=0), strict=True)
     seen = [f"{name}: {num:,}" for name, num in totals if num > 0]
     sizes = [f"{size:,}" for size in splits.sum(axis=0)]
