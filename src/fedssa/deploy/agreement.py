@@ -158,7 +158,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
     public = parse_section("public", PublicSection, _part(table, "public")) if "public" in table else None
-    elsewhere = {"public": {"name": "slice"}, "partition": {"name": "iid", "clients": len(clients)}}  # not a recipe's
+    elsewhere = {"public": {"name": "slice"}, "partition": {"name": "iid", "clients": len(clients)}}  # stand-ins only
     settings = parse_settings(_recipe(table) | elsewhere)
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}

@@ -24,8 +24,8 @@ from fedssa.errors import AnswerError
 from fedssa.records import Scores
 
 RECORD = "fedssa"
-MAX_KINDS = 8  # of inference
-MAX_TEXT = 1_000_000  # bytes of what is no tensor
+MAX_KINDS = 8  # how many kinds of inference a site may report
+MAX_TEXT = 1_000_000  # how many bytes of a message may be no tensors
 
 # These words say why a site does not answer. Only the word leaves the site; the details stay in its own log.
 Why = Literal[
@@ -61,8 +61,8 @@ class Request(Generic[Down]):
 
     run: Annotated[str, HEX]
     agreement: Annotated[str, HEX]
-    client: int = -1  # -1: whoever you are
-    t: int = -1  # -1: say hello
+    client: int = -1  # -1 asks whichever client the node is
+    t: int = -1  # -1 asks for a hello
     heard: int = -1  # the last round of which the server has this client's answer
     evaluate_start: bool = False
     down: Down | None = None

@@ -41,7 +41,7 @@ class SimulatedClients:
         self._flops = FlopCounter()
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
-        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # still maps, but indexed faster
+        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # these are still maps, but are indexed faster
         self.public_indices, private = taken_away(settings, self._y)
         rng = numpy_rng(settings.seed, "partition")
         dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)

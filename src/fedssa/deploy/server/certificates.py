@@ -90,7 +90,7 @@ def _server(
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
-    begin = datetime.now(UTC) - timedelta(hours=1)  # clocks differ
+    begin = datetime.now(UTC) - timedelta(hours=1)  # the clocks of machines differ
     return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, begin + timedelta(days))
 
 

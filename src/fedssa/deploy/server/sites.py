@@ -20,7 +20,7 @@ from fedssa.errors import AnswerError
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
-MAX_TRIES = 3  # how often a client is sent a round's request whose node is lost over it
+MAX_TRIES = 3  # how often a client is sent a round's request if its node is lost each time
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 

@@ -16,7 +16,7 @@ from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 
-CONNECTION = "fedssa"  # of the SuperLink, in Flower's own configuration
+CONNECTION = "fedssa"  # the SuperLink's name in Flower's own configuration
 ASK_STATUS = 5.0  # seconds; not less, since each question starts a process
 
 

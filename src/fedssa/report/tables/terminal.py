@@ -130,7 +130,7 @@ def partition_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """`counts` [N, S] are by client and class in training, `splits` [N, 3] training, validation, test; archs repeat."""
+    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat."""
     num_clients = len(counts)
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")

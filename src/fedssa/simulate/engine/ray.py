@@ -2,7 +2,7 @@
 
 What we hand to Ray and take from it are bytes and strings: JSON and safetensors, as between a pool and its workers.
 A token in the store folder shows that a worker sees the same folder, and the worker's shared lock on it that the worker
-is still alive. Who resumes a run waits until the last such lock is gone, so that no old worker still writes.
+is still alive. Whoever resumes a run waits until the last such lock is gone, so that no old worker still writes.
 """
 
 import fcntl

@@ -5,7 +5,7 @@ of one file. A round writes new states to free slots only. One atomic rename of 
 client, next round, server state, length of the record file) commits the round; then the old slots are free.
 A client that never trained has no slot: its start is a function of (seed, client).
 
-This survives the death of any process at any moment, not that of the machine: nothing is synced to disk.
+This survives the death of any process at any moment, not that of the machine: the index is not synced to disk.
 """
 
 from bisect import insort
@@ -47,7 +47,7 @@ class Job:
     t: int
     read_slot: int
     write_slot: int
-    check: bool  # whether to check the state's digest: this process has not committed it itself
+    check: bool  # whether to compare the state with its digest, as this process has not written it
 
 
 class ClientStore:

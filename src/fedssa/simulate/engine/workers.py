@@ -99,7 +99,7 @@ class Costs:
     def __init__(self, infos: Sequence[ClientInfo], groups: Sequence[int]) -> None:
         self._infos, self._groups = infos, groups
         self._last: dict[int, float] = {}  # seconds of a client's last job
-        self._sums: dict[int, tuple[float, int]] = {}  # of a group: seconds and samples
+        self._sums: dict[int, tuple[float, int]] = {}  # seconds and samples of a group's jobs
 
     def heard(self, client: int, seconds: float) -> None:
         """Notes how long a client's job took."""
