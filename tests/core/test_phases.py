@@ -15,9 +15,10 @@ from fedssa.core.method import Method
 from fedssa.core.optim import SGD, Adam
 from fedssa.core.seeds import torch_rng
 from fedssa.core.tensors import Tensors
-from fedssa.core.training import Batch, LocalTraining, Phase, only
+from fedssa.core.training import Batch, LocalTraining, Phase, only, train
+from fedssa.errors import ClientError
 from fedssa.methods import Standalone
-from tests.conftest import copies, local_data, same_bits
+from tests.conftest import LOCAL, at, copies, local_data, make_client, same_bits
 from tests.core.phases import HARD, PUBLIC, Adapter, InPhases, client_with, everything, run
 
 
@@ -258,3 +259,13 @@ def test_dropout_of_further_phases_has_a_stream_of_its_own() -> None:
     drawn = [masks(number) for number in range(3)]
     assert masks(1) == drawn[1]
     assert all(a != b for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def test_a_phase_of_frozen_parts_is_left_out_and_a_client_without_any_other_is_refused() -> None:
+    client = make_client()
+    client.net.extractor.requires_grad_(False)
+    phases = (Phase(client.method.loss, trains=("header",)), Phase(client.method.loss, trains=("extractor",)))
+    assert [ran.phase.trains for ran in train(client, phases, LOCAL, at(0))] == [("header",)]
+    client.net.requires_grad_(False)
+    with pytest.raises(ClientError, match=r"^client 0: has nothing to train"):
+        client.run_round(None, t=0)

@@ -114,3 +114,15 @@ def test_a_site_with_other_public_data_is_not_listened_to(tmp_path: Path) -> Non
     assert len(records) == 1 + ROUNDS
     assert not any(client.id == wrong for record in records for client in record.clients)
     assert any("its public data are not those of federation.toml" in fault["reason"] for fault in sites.faults())
+
+
+def test_a_coordinator_is_told_of_a_site_that_shares_its_extractor_with_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = settings_of("fedrep", data=FEW)
+    num_clients = table["partition"]["clients"]
+    table |= {"models": {**table["models"], "archs": ["mlp-3"] * (num_clients - 1) + ["mlp-2"]}}
+    sites = sites_of(table, tmp_path)
+    next(sites.run(sites.grid()))
+    (told,) = [message for message in caplog.messages if "shares its extractor with nobody" in message]
+    assert sites.federation.clients[num_clients - 1] in told

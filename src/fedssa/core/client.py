@@ -159,7 +159,7 @@ class Client:
             return Answer(
                 client=self.id,
                 payload=payload,
-                loss=next(ran.fitted.loss for ran in reversed(trained) if ran.phase.is_private),
+                loss=next((ran for ran in reversed(trained) if ran.phase.is_private), trained[-1]).fitted.loss,
                 steps=sum(ran.fitted.steps for ran in trained),
                 scores=scores,
                 header_norm=self.header_norm(),

@@ -18,7 +18,7 @@ from fedssa.core.samples import LocalData, Samples, as_input
 from fedssa.core.schedules import Constant, Schedule
 from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
-from fedssa.errors import Diverged
+from fedssa.errors import ClientError, Diverged
 from fedssa.kernels import using
 from fedssa.records import Scores
 
@@ -141,12 +141,16 @@ def train(
             only(client, phase.trains) as params,
             seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream),
         ):
+            if not any(p.requires_grad for p in params):
+                continue  # a user froze all that it would train, or that part has no weights
             num_steps, batches = batches_of(client, phase, local, ctx, stream)
             rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
             fitted = fit(partial(phase.loss, client), batches, params, local, rates)
         if not fitted.is_finite:
             raise Diverged(client.id, ctx.t, norm)
         ran.append(Trained(phase, fitted))
+    if not ran:
+        raise ClientError(f"client {client.id}: has nothing to train: all that the method would train is frozen")
     weights = nn.ModuleList([client.net, *client.modules()]).parameters()  # a buffer may hold harmless infinities
     if not all_finite(p.detach() for p in weights):
         raise Diverged(client.id, ctx.t, norm)

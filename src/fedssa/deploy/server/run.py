@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -86,9 +87,25 @@ class DeployedRun:
             num_clients=len(federation.clients),
         )
         for record in self._journal.rounds(running, about=sites.take_bytes):
+            if record.t < 0:
+                self._advise()
             self._tell(record, self._journal.last_timing)
             yield record
         self._journal.end(Outcome("finished", t=self.records[-1].t))
+
+    def _advise(self) -> None:
+        """Says, once the sites are here, what their coordinator should know about such a federation."""
+        federation = self._federation
+        method, infos = federation.settings.method, self.checkpoint.known.infos.values()
+        for advice in method.advice(federation.context()):
+            log.warning("fedssa: %s", advice)
+        members = Counter(info.group for info in infos)
+        for info in infos if method.groups == "layout" else ():
+            if members[info.group] == 1:
+                log.warning(
+                    "fedssa: %s shares its extractor with nobody: no other site has one of this layout and start",
+                    federation.clients[info.id],
+                )
 
     def _save(self, record: RoundRecord, server: Any, length: int) -> None:
         before = self.checkpoint
