@@ -121,3 +121,9 @@ def test_more_classes_per_client_than_have_samples() -> None:
     message = r"^partition\.classes_per_client = 4 but the data set has samples of 3 of its 4 classes: use at most 3$"
     with pytest.raises(SettingsError, match=message):
         ByClasses(clients=2, classes_per_client=4).deal(np.array([1, 2, 3, 1]), 4, np.random.default_rng(0))
+
+
+def test_which_classes_have_one_holder_more_is_drawn() -> None:
+    """Three clients with two of four classes hold six places: two classes have two holders."""
+    more = {tuple(np.flatnonzero(draw_holders(3, 2, 4, np.random.default_rng(s)).sum(axis=0) == 2)) for s in range(20)}
+    assert len(more) > 2

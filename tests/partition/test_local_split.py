@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedssa.errors import DataError
-from fedssa.partition import LocalSplit, split_by_class
+from fedssa.partition import LocalSplit, split_by_class, stratified
+from fedssa.partition.local_split import shuffled_classes
 
 
 def split_of(class_sizes: list[int], seed: int = 0) -> tuple[LocalSplit, NDArray[np.int64]]:
@@ -78,3 +79,28 @@ def test_the_generator_decides_everything() -> None:
 def test_every_sample_may_be_a_test_sample() -> None:
     seen = {i for seed in range(200) for i in split_of([10], seed)[0].test.tolist()}
     assert seen == set(range(0, 20, 2))
+
+
+# -- a share of every class ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("share", "taken"),
+    [(0.1, {0: 1, 1: 1}), (0.5, {0: 5, 1: 2}), (0.25, {0: 3, 1: 1}), (0.99, {0: 9, 1: 3})],
+)
+def test_a_share_is_of_every_class_at_least_one_and_never_all(share: float, taken: dict[int, int]) -> None:
+    """Ten samples of class 0, four of class 1, one of class 3, which keeps it; 0.25 · 10 = 2.5 is rounded up."""
+    labels = np.array([0] * 10 + [1] * 4 + [3])
+    chosen = stratified(labels, share, np.random.default_rng(0))
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    assert {c: int((labels[chosen] == c).sum()) for c in (0, 1)} == taken
+    assert 14 not in chosen
+
+
+def test_which_samples_are_taken_is_drawn() -> None:
+    labels = np.zeros(100, dtype=np.int64)
+    first, again, other = (stratified(labels, 0.1, np.random.default_rng(seed)).tolist() for seed in (0, 0, 1))
+    assert first == again != other
+
+
+def test_a_class_without_samples_has_no_part() -> None:
+    parts = shuffled_classes(np.arange(4), np.array([0, 0, 3, 3]), np.random.default_rng(0))
+    assert [sorted(part.tolist()) for part in parts] == [[0, 1], [2, 3]]

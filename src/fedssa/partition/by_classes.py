@@ -24,7 +24,7 @@ class ByClasses:
 
     def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
         check_samples(labels, num_classes, self.clients)
-        sizes = np.bincount(labels, minlength=num_classes)
+        sizes = np.bincount(labels)
         filled = np.flatnonzero(sizes)  # a class without samples, as where labels begin at 1, is nobody's
         if self.classes_per_client > len(filled):
             has = (
