@@ -7,7 +7,7 @@ from typing import Any
 
 from fedssa.core.optim import FromTorch, Optimiser
 from fedssa.data import FromFunction
-from fedssa.methods import PRESETS
+from fedssa.methods import PRESETS, colour_of
 from fedssa.settings.command import run_command
 from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
 from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
@@ -16,7 +16,7 @@ from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
 def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
     """`command` repeats the run; it is given by a caller that knows a shorter one than the run's recipe."""
     recipe, name = without_defaults(settings), settings.table["method"]["name"]
-    colour = PRESETS[name][1].colour if name in PRESETS else settings.method.colour
+    colour = colour_of(name) or settings.method.colour
     known = {"command": command or run_command(recipe), "recipe": recipe}
     return known | ({"colour": colour} if colour else {})
 
