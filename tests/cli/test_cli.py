@@ -90,7 +90,7 @@ def test_set_method_and_out(command: Command, here: Path) -> None:
         "run", "tiny.toml", "--method", "standalone", "--set", "rounds.total=1", "--out", "a/b", "--workers", "1"
     )
     assert ran.code == 0
-    assert RunDir.open(here / "a" / "b").settings["method"] == {"name": "standalone", "header_scale": 1.0}
+    assert RunDir.open(here / "a" / "b").settings["method"] == {"name": "standalone"}
     assert len(RunDir.open(here / "a" / "b").records()) == 2
 
 

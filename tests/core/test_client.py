@@ -64,7 +64,6 @@ def test_all_that_scores_say() -> None:
 # TASK: S = 3 classes, d = 2, so a row has 3 numbers; the client has seen the classes 0 and 1
 PAYLOADS: list[tuple[AnyMethod, dict[str, tuple[torch.dtype, list[int]]]]] = [
     (Standalone(), {}),
-    (Standalone(header_scale=3.0), {}),
     (FedSSA(), {"classes": (torch.int64, [2]), "rows": (torch.float32, [2, 3])}),
     (FedSSA(participants="memory"), {"classes": (torch.int64, [2]), "rows": (torch.float32, [2, 3])}),
     (FedSSA(scope="all"), {"classes": (torch.int64, [2]), "rows": (torch.float32, [2, 3])}),
@@ -360,6 +359,7 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "m2-a": ROWS,
     "m2-b": ROWS,
     "fedssa-plus": ROWS | {"prototypes": (torch.float32, [2, 2])} | COUNTS,
+    "fedssa-groups": ROWS | {"prototypes": (torch.float32, [2, 2]), "extractor.floats": (torch.float32, [10])} | COUNTS,
     "fedproto": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])} | COUNTS,
     "fd": {"classes": (torch.int64, [2]), "outputs": (torch.float32, [2, 3])},
     "fml": WEIGHTS,
@@ -372,6 +372,8 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "lg-fedavg": HEADER,
     "fedclassavg": HEADER,
     "fedavg": WEIGHTS,
+    "fedper": {"floats": (torch.float32, [10])},
+    "fedsim": {"floats": (torch.float32, [10])},
     "fedrep": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},

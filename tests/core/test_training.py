@@ -107,7 +107,7 @@ def test_rounds_clients_and_seeds_have_batches_of_their_own() -> None:
     assert all(a != b for i, a in enumerate(orders) for b in orders[:i])
 
 
-@pytest.mark.parametrize("method", [FedSSA(), FedSSA(upload_form="masked"), Standalone(header_scale=3.0)])
+@pytest.mark.parametrize("method", [FedSSA(), FedSSA(upload_form="masked"), Standalone()])
 def test_batches_do_not_depend_on_the_method(method: AnyMethod) -> None:
     local = LocalTraining(batch_size=4, epochs=2)
     expected = batches(numbered(10), Standalone(), local, t=3)

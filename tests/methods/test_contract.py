@@ -11,7 +11,7 @@ import torch
 from fedssa.core.client import AnyMethod
 from fedssa.core.message import digest, is_finite, tensors_in
 from fedssa.core.method import Method
-from fedssa.methods import METHODS, PRESETS, colour_of
+from fedssa.methods import METHODS, PRESETS, Standalone, colour_of
 from tests.conftest import copies, share_memory
 from tests.methods.contract import CASES, Case, tiny_of
 
@@ -53,7 +53,7 @@ def test_every_overridden_hook_says_so(case: Case) -> None:
     cls, _ = case
     hooks = [name for name, hook in vars(Method).items() if callable(hook) and not name.startswith("_")]
     overridden = [name for name in hooks if name in vars(cls)]
-    assert overridden
+    assert overridden or cls is Standalone
     assert [name for name in overridden if not getattr(vars(cls)[name], "__override__", False)] == []
 
 

@@ -153,8 +153,8 @@ def test_m2_b_shares_seen_rows_and_replaces_seen_rows() -> None:
     assert exchanged("m2-b", t=1) == [[*SEEN_MEAN, [10, 12]], [[0, 2], [4, 4], [4, 6]]]
 
 
-def test_standalone_scaled_multiplies_the_weights_and_not_the_bias() -> None:
-    scaled, plain = make_client(method=preset("standalone-scaled")), make_client(method=Standalone())
+def test_a_scaled_header_has_larger_weights_and_the_same_bias() -> None:
+    scaled, plain = make_client(task=replace(TASK, header_scale=3.0)), make_client()
     assert torch.equal(scaled.net.header.weight, 3 * plain.net.header.weight)
     assert torch.equal(scaled.net.header.bias, plain.net.header.bias)
     assert torch.equal(scaled.net.extractor.get_parameter("0.weight"), plain.net.extractor.get_parameter("0.weight"))

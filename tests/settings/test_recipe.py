@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from fedssa.core.message import Nothing
+from fedssa.core.method import Method
 from fedssa.errors import SettingsError
 from fedssa.methods import FedSSA, Standalone
+from fedssa.settings.about import without_defaults
 from fedssa.settings.recipe import load_settings, override, parse_settings, read_recipe
 from tests.tiny import tiny
 
@@ -63,7 +67,7 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
         ({"method": {"upload_form": "masked", "class_weights": "count"}}, "method: upload_form = 'masked' hides"),
         ({"method": {"name": "fedsa"}}, "method.name = 'fedsa': unknown (did you mean fedssa?)"),
         ({"method": {"name": "m2-b", "fusion": "sum"}}, "method.fusion = 'sum': m2-b means fusion = 'replace'"),
-        ({"method": {"name": "standalone", "header_scale": 0}}, "method.header_scale = 0: should be greater than 0"),
+        ({"models": {"header_scale": 0}}, "models.header_scale = 0: should be greater than 0"),
         ({"models": {"archs": []}}, "models.archs = []"),
         ({"models": {"archs": ["cnn-9"]}}, "models.archs = 'cnn-9': unknown (did you mean cnn-"),
         ({"models": {"archs": ["no_such.module:net"]}}, "models.archs = 'no_such.module:net': cannot be imported"),
@@ -135,11 +139,43 @@ def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
         read_recipe(tmp_path)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LargeHeaders(Method[Nothing, Nothing, Nothing]):
+    defaults: ClassVar = {"models": {"header_scale": 5.0}}
+
+
 def test_presets_fix_what_they_mean_and_leave_the_rest() -> None:
     settings = parse_settings(tiny(method={"name": "m1-b", "mu0": 0.25}))
     assert settings.method == FedSSA(shared_rows="all", scope="all", fusion="sum", mu0=0.25)
     assert settings.table["method"]["name"] == "m1-b"
-    assert parse_settings(tiny(method={"name": "standalone-scaled"})).method == Standalone(header_scale=3.0)
+
+
+def test_a_preset_fixes_settings_of_other_sections_too() -> None:
+    settings = parse_settings(tiny(method={"name": "standalone-scaled"}, models={"header_scale": 2.0}))
+    assert settings.method == Standalone()
+    assert settings.models.header_scale == settings.table["models"]["header_scale"] == 3.0
+    assert "header_scale" not in without_defaults(settings)["models"]
+    assert parse_settings(without_defaults(settings)).table == settings.table
+
+
+def test_a_method_has_its_own_defaults_of_other_sections_and_the_recipe_wins() -> None:
+    own = parse_settings(tiny(method={"name": "tests.settings.test_recipe:LargeHeaders"}))
+    said = parse_settings(
+        tiny(method={"name": "tests.settings.test_recipe:LargeHeaders"}, models={"header_scale": 1.0})
+    )
+    assert (own.models.header_scale, said.models.header_scale) == (5.0, 1.0)
+    assert "header_scale" not in without_defaults(own)["models"]
+    assert without_defaults(said)["models"]["header_scale"] == 1.0
+    assert parse_settings(without_defaults(said)).table == said.table
+
+
+@pytest.mark.parametrize(("name", "scale"), [("standalone", 1.0), ("standalone", 2.5), ("standalone-scaled", 3.0)])
+def test_older_recipes_have_the_headers_start_as_an_option_of_standalone(name: str, scale: float) -> None:
+    old = tiny(method={"name": name, "header_scale": scale})
+    settings = parse_settings(old)
+    assert settings.models.header_scale == scale
+    assert settings.table["method"] == {"name": name}
+    assert settings.are_those_of(old)
 
 
 @pytest.mark.parametrize("models", [{"archs": ["cnn-9"]}, {"shared": "cnn-9"}])

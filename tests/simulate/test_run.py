@@ -88,8 +88,8 @@ def test_the_start_that_is_loaded_is_the_one_its_method_made(tmp_path: Path) -> 
     )
     idle = next(k for k in range(4) if k != one.records[1].clients[0].id)
     mine, theirs = (fedssa.load_client(run.path, idle).header.weight for run in (one, scaled))
-    assert torch.equal(theirs, mine * RunDir.open(scaled.path).settings["method"]["header_scale"])
-    assert RunDir.open(scaled.path).settings["method"]["header_scale"] != 1.0
+    assert torch.equal(theirs, mine * RunDir.open(scaled.path).settings["models"]["header_scale"])
+    assert RunDir.open(scaled.path).settings["models"]["header_scale"] != 1.0
 
 
 @pytest.mark.parametrize("client", [-1, 4])

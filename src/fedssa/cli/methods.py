@@ -25,7 +25,7 @@ def methods(
     if markdown:
         typer.echo("\n".join((*_table(), "", *_presets())))
         return
-    fixed = {n: ", ".join(f"{k} = {v}" for k, v in preset.settings.items()) for n, (_, preset) in PRESETS.items()}
+    fixed = {n: ", ".join(f"{k} = {v}" for k, v in preset.means.items()) for n, (_, preset) in PRESETS.items()}
     presets = {name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()}
     print_list({name: first_line(cls) for name, cls in METHODS.items()} | presets)
 
@@ -57,7 +57,7 @@ def _presets() -> Iterator[str]:
     yield "| --- | --- | --- |"
     for name, cls in METHODS.items():
         for preset, fixed in cls.presets.items():
-            yield f"| `{preset}` | `{name}` | {_settings(fixed.settings)} |"
+            yield f"| `{preset}` | `{name}` | {_settings(fixed.means)} |"
 
 
 def _settings(values: Any) -> str:

@@ -110,6 +110,7 @@ class Client:
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
         self._local, self._count_flops, self._ctx = local, count_flops, Context(task, seed, public)
+        task.scale(self.net.header)
         method.client_init(self, self._ctx)
 
     # -- what a method may use ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
@@ -42,9 +42,16 @@ class Messages(NamedTuple):
 class Preset:
     """A preset is a method with fixed settings and a name of its own."""
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # of [method]
     colour: str
     about: str = ""
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of the recipe's other sections
+
+    @property
+    def means(self) -> dict[str, Any]:
+        """Lists all that its name fixes, with the section's name where it is not the method's."""
+        others = {f"{section}.{key}": value for section, table in self.sections.items() for key, value in table.items()}
+        return {**self.settings, **others}
 
 
 class Method(ABC, Generic[Server, Down, Up]):
@@ -62,6 +69,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.

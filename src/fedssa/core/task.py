@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+
 from fedssa.core.seeds import seeded
 from fedssa.core.tensors import Layout, layout_of, module_state
 from fedssa.errors import SettingsError
@@ -36,9 +39,15 @@ class Task:
     width: int = 500  # d, the size of the representation: every header is [S, d] with bias
     num_rounds: int = 1  # T
     num_clients: int = 0  # N; 0 if it is not known
+    header_scale: float = 1.0  # multiplies the initial weights of every client's header
     build_shared: Build | None = field(default=None, compare=False, repr=False)  # models.shared
     build_server: Build | None = field(default=None, compare=False, repr=False)  # models.server
     prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes
+
+    @torch.no_grad()
+    def scale(self, header: nn.Linear) -> None:
+        """Gives a client's header its start: the weights are scaled, the bias stays as it was drawn."""
+        header.weight.mul_(self.header_scale)
 
     def shared_start(self, seed: int) -> "SplitModel":
         """Builds the shared model with the weights it starts from, at the server and at every client."""

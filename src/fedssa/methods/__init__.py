@@ -8,9 +8,11 @@ from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedper import FedPer
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
+from fedssa.methods.fedssa_groups import FedSSAGroups
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
@@ -20,6 +22,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "standalone": Standalone,
     "fedssa": FedSSA,
     "fedssa-plus": FedSSAPlus,
+    "fedssa-groups": FedSSAGroups,
     "fedproto": FedProto,
     "fd": FD,
     "fml": FML,
@@ -27,6 +30,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "lg-fedavg": LGFedAvg,
     "fedclassavg": FedClassAvg,
     "fedavg": FedAvg,
+    "fedper": FedPer,
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
@@ -52,9 +56,11 @@ __all__ = [
     "FedClassAvg",
     "FedGH",
     "FedKD",
+    "FedPer",
     "FedProto",
     "FedRep",
     "FedSSA",
+    "FedSSAGroups",
     "FedSSAPlus",
     "LGFedAvg",
     "Standalone",

@@ -24,6 +24,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
+from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.methods.parts.means import mean_state
 from fedssa.methods.parts.model import Received, Weights, received_from, weights_of
@@ -39,11 +40,11 @@ class FedAvg(Method[Weights, Weights, Weights]):
 
     @override
     def server_init(self, ctx: ServerContext) -> Weights:
-        return weights_of(ctx.task.shared_start(ctx.seed))
+        return weights_of(_start(ctx))
 
     @override
     def client_init(self, client: Client, ctx: Context) -> None:
-        copy_in(module_state(ctx.task.shared_start(ctx.seed)), module_state(client.net))
+        copy_in(module_state(_start(ctx)), module_state(client.net))
         client.keep(received_from(client.net))
 
     @override
@@ -68,3 +69,10 @@ class FedAvg(Method[Weights, Weights, Weights]):
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
         return {"head": client.net(x), "received": functional_call(client.net, client[Received].weights, (x,))}
+
+
+def _start(ctx: Context) -> SplitModel:
+    """Builds the model that everybody starts from."""
+    model = ctx.task.shared_start(ctx.seed)
+    ctx.task.scale(model.header)
+    return model

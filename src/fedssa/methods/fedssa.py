@@ -33,7 +33,15 @@ from fedssa.core.method import Method, Preset, Upload
 from fedssa.core.seeds import seeded
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.errors import AnswerError
-from fedssa.methods.parts.class_rows import WeightedRows, class_mask, mean_by_class, shaking, stabilising_mu
+from fedssa.methods.parts.class_rows import (
+    Fusion,
+    WeightedRows,
+    class_mask,
+    fused,
+    mean_by_class,
+    shaking,
+    stabilising_mu,
+)
 
 
 @message
@@ -71,7 +79,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
-    fusion: Literal["sum", "convex", "replace"] = "sum"  # sum: paper; convex: (1-μ)·global + μ·local; replace: μ = 0
+    fusion: Fusion = "sum"  # sum: paper; convex: (1-μ)·global + μ·local; replace: μ = 0
     scope: Literal["seen", "all"] = "seen"  # which rows come down and are fused
     shared_rows: Literal["seen", "all"] = "seen"  # which rows go up and are averaged
     participants: Literal["round", "memory"] = "round"  # memory: the latest upload of everyone who ever took part
@@ -86,12 +94,6 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     def mu(self, t: int) -> float:
         """Returns the weight of the client's own row in round t."""
         return 0.0 if self.fusion == "replace" else stabilising_mu(self.mu0, self.t_stable, t)
-
-    def fuse(self, theirs: Tensor, mine: Tensor, t: int) -> Tensor:
-        mu = self.mu(t)
-        if mu == 0.0:
-            return theirs  # theirs + 0 · mine would be NaN for an infinite row
-        return (1 - mu) * theirs + mu * mine if self.fusion == "convex" else theirs + mu * mine
 
     @override
     def server_init(self, ctx: ServerContext) -> GlobalRows:
@@ -114,10 +116,11 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
             return
         classes, theirs = _rows_of(down)
         if self.scope == "seen":
-            mine = torch.isin(classes, client.seen)
-            classes, theirs = classes[mine], theirs[mine]
+            seen = torch.isin(classes, client.seen)
+            classes, theirs = classes[seen], theirs[seen]
         header = client.net.header
-        set_header_rows(header, classes, self.fuse(theirs, header_rows(header)[classes], ctx.t))
+        mine = header_rows(header)[classes]
+        set_header_rows(header, classes, fused(theirs, mine, self.mu(ctx.t), self.fusion))
 
     @override
     def uplink(self, client: Client, ctx: Context) -> ClassRows:

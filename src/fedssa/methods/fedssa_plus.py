@@ -25,7 +25,15 @@ from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch
-from fedssa.methods.parts.class_rows import WeightedRows, known_of, mean_by_class, shaking, stabilising_mu
+from fedssa.methods.parts.class_rows import (
+    Fusion,
+    WeightedRows,
+    fused,
+    known_of,
+    mean_by_class,
+    shaking,
+    stabilising_mu,
+)
 from fedssa.methods.parts.prototypes import (
     forget_received,
     measure_prototypes,
@@ -67,6 +75,7 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    fusion: Fusion = "sum"  # sum: FedSSA's; convex: (1-μ)·global + μ·local; replace: μ = 0
     lam: Annotated[float, Ge(0)] = 1.0
 
     @override
@@ -94,8 +103,8 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
             return
         receive_prototypes(client, down.classes, down.prototypes)
         header, mu = client.net.header, stabilising_mu(self.mu0, self.t_stable, ctx.t)
-        fused = down.rows + mu * header_rows(header)[down.classes] if mu else down.rows
-        set_header_rows(header, down.classes, fused)
+        mine = header_rows(header)[down.classes]
+        set_header_rows(header, down.classes, fused(down.rows, mine, mu, self.fusion))
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:

@@ -10,6 +10,7 @@ from fedssa.data import FromFunction
 from fedssa.methods import PRESETS, colour_of
 from fedssa.settings.command import run_command
 from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
+from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
 
 
@@ -37,16 +38,23 @@ def without_defaults(settings: Settings) -> dict[str, Any]:
 
 def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
     """Returns a section's defaults as a table; a preset's settings are defaults too, and a user's function has none."""
-    part, name = _declared(settings, section), settings.table.get(section, {}).get("name")
+    part = _declared(settings, section)
     if part is None:
         return {}
     found = {field.name: field.default for field in fields(part) if field.default is not MISSING}
     found |= {field.name: field.default_factory() for field in fields(part) if field.default_factory is not MISSING}
     if section in ("local", "server"):
         found |= _beside_lr(getattr(settings, section).optimiser)
-    fixed = PRESETS[name][1].settings if section == "method" and name in PRESETS else {}
-    plain: Mapping[str, Any] = json.loads(json.dumps({**found, **fixed}, default=str))
+    found |= _of_the_method(settings.table["method"]["name"], section)
+    plain: Mapping[str, Any] = json.loads(json.dumps(found, default=str))
     return plain
+
+
+def _of_the_method(name: str, section: str) -> dict[str, Any]:
+    """Returns what a method or a preset says of a section where a recipe is silent."""
+    if section == "method":
+        return dict(PRESETS[name][1].settings) if is_preset(name) else {}
+    return {**own_defaults(name).get(section, {}), **fixed(name).get(section, {})}
 
 
 def _beside_lr(optimiser: Optimiser) -> dict[str, Any]:

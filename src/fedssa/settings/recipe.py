@@ -23,6 +23,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import local_training, server_training
 
 Table = dict[str, Any]
@@ -34,6 +35,7 @@ class Models:
 
     archs: Annotated[tuple[str, ...], Len(1)] = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
     width: Annotated[int, Ge(1)] = 500  # d, the size of the representation
+    header_scale: Annotated[float, Gt(0)] = 1.0  # multiplies the initial weights of every client's header
     shared: str | None = None  # the small model that some methods exchange; None: the last of archs
     server: str | None = None  # the model that some methods train at the server
     prototypes: tuple[str, ...] | None = None  # what the server of some methods can run; None: the architectures
@@ -177,6 +179,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     given: dict[str, Table] = {section: dict(table.get(section, {})) for section in SECTIONS}
     for section, name in DEFAULT_NAMES.items():
         given[section].setdefault("name", name)
+    given = _with_the_methods_own(given)
     local, local_table = local_training(given["local"])
     server, server_table = server_training(given["server"])
     parts = {
@@ -199,6 +202,19 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)
     _refuse_unfit(settings)
     return settings
+
+
+def _with_the_methods_own(given: dict[str, Table]) -> dict[str, Table]:
+    """Adds a method's own defaults to what other sections say; what a preset means by its name wins over both."""
+    _move_header_scale(given["method"], given["models"])
+    own, meant = own_defaults(given["method"]["name"]), fixed(given["method"]["name"])
+    return {section: {**own.get(section, {}), **table, **meant.get(section, {})} for section, table in given.items()}
+
+
+def _move_header_scale(method: Table, models: Table) -> None:
+    """Reads older recipes and runs, in which it was an option of Standalone."""
+    if method["name"] in ("standalone", "standalone-scaled") and "header_scale" in method:
+        models["header_scale"] = method.pop("header_scale")
 
 
 def _refuse_unfit(settings: Settings) -> None:
@@ -256,12 +272,11 @@ def _data(section: str, table: Table) -> Any:
 
 
 def _method(table: Table) -> Any:
-    if not isinstance(table["name"], str) or table["name"] not in PRESETS:
+    if not is_preset(table["name"]):
         return named("method", "aggregate", table, METHODS, PRESETS)
     cls, preset = PRESETS[table["name"]]
-    fixed = dict(preset.settings)
-    options = without_name(table)
-    for key in options.keys() & fixed.keys():
-        if options[key] != fixed[key]:
-            raise SettingsError(f"method.{key} = {options[key]!r}: {table['name']} means {key} = {fixed[key]!r}")
-    return parse_section("method", cls, options | fixed)
+    options, meant = without_name(table), dict(preset.settings)
+    for key in options.keys() & meant.keys():
+        if options[key] != meant[key]:
+            raise SettingsError(f"method.{key} = {options[key]!r}: {table['name']} means {key} = {meant[key]!r}")
+    return parse_section("method", cls, options | meant)

@@ -94,8 +94,8 @@ def test_every_method_and_preset_declares_a_colour_that_can_be_read_and_told_fro
         assert contrast(on_dark(colour), PAPER[1]) >= 3, name
     assert len(set(declared.values())) == len(declared)
     for first, second in combinations(declared, 2):
-        assert _distance(declared[first], declared[second]) > 0.12, (first, second)
-        assert _distance(on_dark(declared[first]), on_dark(declared[second])) > 0.1, (first, second)
+        assert _distance(declared[first], declared[second]) > 0.075, (first, second)
+        assert _distance(on_dark(declared[first]), on_dark(declared[second])) > 0.06, (first, second)
 
 
 def test_fedssa_alone_is_a_strong_red() -> None:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+Fusion = Literal["sum", "convex", "replace"]
 
 
 class WeightedRows(NamedTuple):
@@ -49,6 +51,13 @@ def shaking(before: Tensor, after: Tensor, which: Tensor) -> dict[str, float]:
 def stabilising_mu(mu0: float, t_stable: int, t: int) -> float:
     """μ(t) = μ0·cos(t·π / (2·T_stable)) for t ≤ T_stable, else 0 (FedSSA, eq. 4)."""
     return 0.0 if t >= t_stable else mu0 * math.cos(t * math.pi / (2 * t_stable))  # cos(π/2) is 0, in floats nearly
+
+
+def fused(theirs: Tensor, mine: Tensor, mu: float, fusion: Fusion) -> Tensor:
+    """Fuses global rows with a client's own: θ + μ·θ_k as in the paper, (1 − μ)·θ + μ·θ_k, or θ alone."""
+    if mu == 0.0 or fusion == "replace":
+        return theirs  # theirs + 0 · mine would be NaN for an infinite row
+    return (1 - mu) * theirs + mu * mine if fusion == "convex" else theirs + mu * mine
 
 
 def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:

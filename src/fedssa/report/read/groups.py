@@ -122,10 +122,11 @@ def method_labels(runs: Sequence[Found]) -> dict[str, str]:
 
 
 def _options(run: RunSummary) -> dict[str, Any]:
-    """Returns a method's options, with the server's training if the method trains there."""
+    """Returns a method's options, with the header's start, and the server's training if the method trains there."""
     trains = any(cost.server_flops is not None for cost in run.costs)
     training = run.settings.get("server", {}) if trains else {}
-    return {**run.settings["method"], **{f"server.{key}": value for key, value in training.items()}}
+    start = {"header_scale": run.settings["models"].get("header_scale", 1.0)}
+    return {**start, **run.settings["method"], **{f"server.{key}": value for key, value in training.items()}}
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:

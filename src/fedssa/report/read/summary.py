@@ -241,8 +241,13 @@ def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
 
 
 def section_of(run: RunSummary, section: str) -> Any:
-    """Returns the section in the words of this edition, so that runs of the first one are equal to those of now."""
+    """Returns the section in the words of this edition, so that runs of the first one are equal to those of now.
+
+    The header's start is left out: methods of one experiment may differ in it, as the control does from Standalone.
+    """
     known = run.settings[section]
+    if section == "models":
+        known = {key: value for key, value in known.items() if key != "header_scale"}
     return SINCE_THEN[section] | known if section in SINCE_THEN else known
 
 
