@@ -36,7 +36,16 @@ METHODS = (
 )
 NEEDS_ONE_MODEL = ("fedavg",)
 CONTROL = "standalone-scaled"  # it is in every comparison
-VARIANTS: dict[str, Table] = {"fedssa-t10": {"name": "fedssa", "t_stable": 10}}  # what is neither method nor preset
+VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
+    "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
+    "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
+    "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
+    "groups-no-prototypes": {"method": {"name": "fedssa-groups", "prototypes": False}},
+    "fedssa-plus-convex-x3": {
+        "method": {"name": "fedssa-plus", "fusion": "convex"},
+        "models": {"header_scale": 3.0},
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +103,9 @@ class PaperRun:
         return f"{self.cell.folder}/{self.label}-s{self.seed}"
 
     def table(self) -> Table:
-        return {"seed": self.seed, **self.cell.table(), "method": VARIANTS.get(self.label, {"name": self.label})}
+        table: Table = {"seed": self.seed, **self.cell.table(), "method": {"name": self.label}}
+        variant = VARIANTS.get(self.label, {})
+        return table | {section: {**table[section], **said} for section, said in variant.items()}
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,22 @@ EXPERIMENTS: dict[str, Experiment] = {
     "participation": Experiment("more or fewer clients a round", _by_fraction, _TWO),
     "ablation-m1": Experiment("without and with averaging by class", _bases, ("m1-a", "m1-b", "fedssa"), "ablation-m1"),
     "ablation-m2": Experiment("without and with stabilised fusion", _bases, ("m2-a", "m2-b", "fedssa"), "ablation-m2"),
+    "groups": Experiment(
+        "what each part of FedSSA in groups brings (ours)",
+        _largest,
+        (
+            "standalone",
+            CONTROL,
+            "fedssa-groups",
+            "groups-no-extractors",
+            "groups-no-rows",
+            "groups-no-prototypes",
+            "fedssa-plus",
+            "fedssa-plus-convex-x3",
+            "fedper",
+            "fedrep",
+        ),
+    ),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 
