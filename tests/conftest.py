@@ -100,6 +100,23 @@ def make_client(
     )
 
 
+SAME_START = 40  # of an extractor that clients of one group have
+
+
+def grouped(
+    client_id: int,
+    method: AnyMethod,
+    *,
+    start: int = SAME_START,
+    train: Sequence[int] = (0, 0, 1),
+    local: LocalTraining = LOCAL,
+) -> Client:
+    """A client whose extractor starts as that of all clients with the same `start`; its header is its own."""
+    net = tiny_net(seed=client_id)
+    net.extractor = tiny_net(seed=start).extractor
+    return make_client(client_id, train=train, net=net, method=method, local=local, group=layout_id(net.extractor))
+
+
 def upload_of(client: Client, kind: type[T], down: object = None, t: int = 0) -> T:
     """What leaves the client in a round, of the type that its method declares."""
     payload = client.run_round(down, t).payload

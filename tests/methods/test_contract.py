@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from fedssa.core.message import digest, is_finite, tensors_in
 from fedssa.core.method import Method
 from fedssa.methods import METHODS, PRESETS, Standalone, colour_of
 from tests.conftest import copies, share_memory
-from tests.methods.contract import CASES, Case, tiny_of
+from tests.methods.contract import CASES, TRAIN, Case, client_for, task_for, tiny_of
 
 
 @pytest.fixture(params=CASES)
@@ -114,6 +115,16 @@ def test_the_first_logits_are_the_headline_over_all_classes(method: AnyMethod) -
     kinds = method.predict(client, client.data.test.x)
     assert next(iter(kinds)) == "head"
     assert all(logits.shape == (2, 3) for logits in kinds.values())
+
+
+def test_the_headers_start_is_scaled_alike_whatever_the_method(method: AnyMethod) -> None:
+    plain = task_for(method, len(TRAIN))
+    for k, train in enumerate(TRAIN):
+        usual, larger = (
+            client_for(method, k, train, replace(plain, header_scale=scale)).net.header for scale in (1.0, 3.0)
+        )
+        assert torch.equal(larger.weight, 3 * usual.weight)
+        assert torch.equal(larger.bias, usual.bias)
 
 
 def test_metrics_are_numbers_with_names(method: AnyMethod) -> None:

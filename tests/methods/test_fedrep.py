@@ -27,21 +27,22 @@ from fedssa.methods.parts.extractors import Extractors
 from fedssa.models import MODELS, build
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
-from tests.conftest import LOCAL, TASK, LiveFederation, at, make_client, same_bits, server_at, tiny_net
+from tests.conftest import (
+    LOCAL,
+    SAME_START,
+    TASK,
+    LiveFederation,
+    at,
+    grouped,
+    make_client,
+    same_bits,
+    server_at,
+    tiny_net,
+)
 from tests.tiny import tiny
 
 ONE_BATCH = LocalTraining(batch_size=8, lr=0.1)
 HEAVY = replace(LOCAL, optimiser=SGD(momentum=0.9, weight_decay=0.3))  # what would move a part that is not frozen
-SAME_START = 40  # of the extractor; headers are the clients' own
-
-
-def grouped(client_id: int, method: FedRep, *, start: int = SAME_START, local: LocalTraining = LOCAL) -> Client:
-    """A client whose extractor starts as that of all clients with the same `start`."""
-    net = tiny_net(seed=client_id)
-    net.extractor = tiny_net(seed=start).extractor
-    client = make_client(client_id, net=net, method=method, local=local)
-    client.group = layout_id(net.extractor)
-    return client
 
 
 def parts(client: Client) -> tuple[str, str]:

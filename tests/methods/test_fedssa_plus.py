@@ -76,6 +76,17 @@ def test_rows_are_fused_as_in_fedssa(t: int, expected: list[float]) -> None:
     assert client[Prototypes].received_known.tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("fusion", "expected"),
+    [("sum", [1.5, 0.0, 2.5]), ("convex", [1.25, 0.25, 2.25]), ("replace", [1.0, -1.0, 1.0])],  # μ = 0.25
+)
+def test_rows_are_fused_in_three_ways(fusion: Any, expected: list[float]) -> None:
+    method = FedSSAPlus(fusion=fusion, mu0=0.25)
+    client = client_with(method)
+    method.receive(client, message([1.0, -1.0, 1.0], [5.0, 5.0]), at(0, TASK))
+    assert rows_of(client)[0] == pytest.approx(expected)
+
+
 def test_loss_is_fedprotos() -> None:
     method = FedSSAPlus(lam=2.0)
     client = client_with(method, [[0.0] * 3] * 3)
@@ -85,7 +96,7 @@ def test_loss_is_fedprotos() -> None:
 
 
 def test_defaults() -> None:
-    assert FedSSAPlus() == FedSSAPlus(mu0=0.5, t_stable=2, lam=1.0)
+    assert FedSSAPlus() == FedSSAPlus(mu0=0.5, t_stable=2, fusion="sum", lam=1.0)
 
 
 # -- up, server, down ------------------------------------------------------------------------------------------
