@@ -16,7 +16,8 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.errors import AnswerError, FedSSAWarning
 from fedssa.methods import FedKD
-from fedssa.methods.fedkd import Update, compress, rebuild, svd
+from fedssa.methods.fedkd import Update, compress, rebuild
+from fedssa.methods.parts.low_rank import svd
 from tests.conftest import bare_net, make_client, same_bits, server_at
 
 WHOLE, FACTORS = {"whole.w"}, {"u.w", "s.w", "v.w"}

@@ -76,7 +76,7 @@ def test_each_part_changes_the_outcome() -> None:
 
 def test_defaults() -> None:
     assert FedSSAGroups() == FedSSAGroups(
-        extractors=True, rows=True, prototypes=True, fusion="replace", mu0=0.5, t_stable=2, lam=1.0
+        extractors=True, rows=True, prototypes=True, compress="none", fusion="replace", mu0=0.5, t_stable=2, lam=1.0
     )
 
 
@@ -146,6 +146,51 @@ def test_numbers_each_way() -> None:
     assert num_params(up) == 10 + 2 * (3 + 2)
 
 
+# -- compressed --------------------------------------------------------------------------------------------------------
+def test_with_all_the_energy_compression_changes_next_to_nothing() -> None:
+    exact, whole = (models(FedSSAGroups(compress="svd", energy=1.0)), models(FedSSAGroups()))
+    torch.testing.assert_close(torch.tensor(exact), torch.tensor(whole), rtol=0, atol=1e-5)
+    assert models(FedSSAGroups(compress="svd", energy=0.3)) != exact
+
+
+def test_a_change_goes_up_once_an_extractor_came_and_it_is_smaller() -> None:
+    """The change of one sample has rank 1; 2 × 4 numbers take 2 + 1 + 4 then, and the bias two more."""
+    method = FedSSAGroups(compress="svd")
+    client = grouped(0, method, train=(0,))
+    first = upload_of(client, Up)
+    assert first.extractor is not None
+    assert first.change is None
+    second = upload_of(client, Up, Down(Flat(torch.ones(10))), t=1)
+    assert second.extractor is None
+    assert second.change is not None
+    assert second.change.floats.sizes.tolist() == [[2, 4, 1], [1, 2, 0]]
+    assert len(second.change.floats.numbers) == 7 + 2
+    method.check_upload(second, client.info(), server_at(1))
+    server = replace(
+        method.server_init(server_at(-1)), extractors=Extractors({client.group or "": Flat(torch.ones(10))})
+    )
+    after = method.aggregate(server, [Upload(client.info(), second)], server_at(1))
+    now = flat(client.net.extractor).floats
+    torch.testing.assert_close(after.extractors.groups[client.group or ""].floats, now, rtol=0, atol=1e-5)
+    assert not torch.allclose(now, torch.ones(10))
+
+
+def test_a_change_of_what_nobody_was_sent_is_left_out() -> None:
+    method = FedSSAGroups(compress="svd")
+    client = grouped(0, method)
+    up = upload_of(client, Up, Down(Flat(torch.ones(10))))
+    after = method.aggregate(method.server_init(server_at(-1)), [Upload(client.info(), up)], server_at(0))
+    assert not after.extractors.groups
+
+
+@pytest.mark.parametrize("judge", [FedSSAGroups(), FedSSAGroups(compress="svd", extractors=False)])
+def test_a_change_that_was_not_agreed_on_is_refused(judge: FedSSAGroups) -> None:
+    client = grouped(0, FedSSAGroups(compress="svd"))
+    up = upload_of(client, Up, Down(Flat(torch.ones(10))))
+    with pytest.raises(AnswerError, match="was not agreed on"):
+        judge.check_upload(up, client.info(), server_at(0))
+
+
 # -- the server --------------------------------------------------------------------------------------------------------
 def test_extractors_by_samples_prototypes_by_count_and_rows_equally() -> None:
     server = Shared(torch.full((3, 3), 5.0), torch.full((3, 2), 6.0), torch.tensor([False, False, True]))
@@ -167,6 +212,7 @@ def _up(extractor: float, row: float, prototype: float, count: int) -> Up:
     """Of class 0."""
     return Up(
         Flat(torch.tensor([extractor])),
+        None,
         torch.tensor([0]),
         torch.full((1, 3), row),
         torch.full((1, 2), prototype),

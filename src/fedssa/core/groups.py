@@ -26,8 +26,12 @@ class Flat:
     integers: Annotated[Tensor | None, i64("I")] = None  # counters of batch normalisation, say
 
     def verify(self, shapes: Shapes) -> None:
-        if (self.integers is None) != (shapes.sizes.get("I", 0) == 0):
-            raise AnswerError("integers do not fit the client's group")
+        verify_counters(self.integers, shapes)
+
+
+def verify_counters(integers: Tensor | None, shapes: Shapes) -> None:
+    if (integers is None) != (shapes.sizes.get("I", 0) == 0):
+        raise AnswerError("integers do not fit the client's group")
 
 
 def flat(module: nn.Module) -> Flat:
@@ -35,6 +39,11 @@ def flat(module: nn.Module) -> Flat:
     numbers = [tensor.reshape(-1).float() for tensor in floats.values()]
     wholes = [tensor.reshape(-1).long() for tensor in counters.values()]
     return Flat(torch.cat(numbers) if numbers else torch.zeros(0), torch.cat(wholes) if wholes else None)
+
+
+def shapes_in(module: nn.Module) -> list[torch.Size]:
+    """Returns the shapes of what follows one another in a module's `floats`."""
+    return [tensor.shape for tensor in _kinds(module)[0].values()]
 
 
 def set_flat(module: nn.Module, values: Flat) -> None:

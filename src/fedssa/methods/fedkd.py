@@ -19,7 +19,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from annotated_types import Gt, Le
@@ -37,6 +37,7 @@ from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Layout, Tensors, copy_in, layout_of, module_state
 from fedssa.core.training import Batch
 from fedssa.errors import AnswerError, FedSSAWarning
+from fedssa.methods.parts.low_rank import Factors, svd
 from fedssa.methods.parts.means import kl, mean_state
 from fedssa.methods.parts.model import Received, received_from
 
@@ -90,12 +91,6 @@ class Student(nn.Module):
     def __init__(self, mentee: SplitModel, projection: nn.Linear) -> None:
         super().__init__()
         self.mentee, self.projection = mentee, projection  # W_h
-
-
-class Factors(NamedTuple):
-    u: Tensor
-    s: Tensor
-    v: Tensor
 
 
 @final
@@ -197,17 +192,6 @@ def compress(update: Tensors, energy: float) -> Update:
             factors[name] = found
     u, s, v = ({name: found[i] for name, found in factors.items()} for i in range(3))
     return Update(whole, u, s, v, failed or None)
-
-
-def svd(matrix: Tensor, energy: float) -> Factors | None:
-    """Returns factors of the smallest rank with this share of the energy; None if the matrix is not larger."""
-    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    squares = (s / s[0]) ** 2  # of the ratios: a float's square may overflow
-    kept = squares.cumsum(0) / squares.sum()
-    rank = min(int((kept < energy).sum()) + 1, len(s))
-    if rank * (sum(matrix.shape) + 1) >= matrix.numel():
-        return None
-    return Factors(u[:, :rank].contiguous(), s[:rank], v[:rank].contiguous())
 
 
 def rebuild(update: Update, like: Tensors) -> Tensors:

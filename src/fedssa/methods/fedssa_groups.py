@@ -9,9 +9,11 @@
 Extractors are averaged among clients of one layout, who begin with one extractor; rows and prototypes among all. Each
 of the three exchanges can be switched off, so that a table can say what each brings: extractors alone are FedPer, and
 rows with prototypes are FedSSA+. Headers start at three times the usual weights, unless models.header_scale says other.
+With `compress = "svd"` a client that was sent an extractor uploads, matrix by matrix, the leading singular vectors of
+what it has changed, as FedKD does; what comes down is whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, final
 
@@ -40,6 +42,7 @@ from fedssa.methods.parts.class_rows import (
     stabilising_mu,
 )
 from fedssa.methods.parts.extractors import Extractors, extractor_of, mean_by_group, replace_extractor
+from fedssa.methods.parts.low_rank import Change, change_of, changed
 from fedssa.methods.parts.prototypes import (
     forget_received,
     measure_prototypes,
@@ -75,6 +78,7 @@ class Up:
     """What is None is not shared; counts go with prototypes, and classes with either."""
 
     extractor: Flat | None = None
+    change: Change | None = None  # in place of the extractor, if it is compressed and one was received
     classes: Annotated[Tensor | None, ids("S_k")] = None
     rows: Annotated[Tensor | None, f32("S_k", "d + 1")] = None
     prototypes: Annotated[Tensor | None, f32("S_k", "d")] = None
@@ -93,6 +97,8 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     extractors: bool = True  # this, rows and prototypes: what is shared
     rows: bool = True
     prototypes: bool = True
+    compress: Literal["none", "svd"] = "none"  # svd: of an extractor its change goes up, as in FedKD
+    energy: Annotated[float, Gt(0), Le(1)] = 0.95  # the share of it that a compressed change keeps
     fusion: Fusion = "replace"  # of rows, as in FedSSA, with its mu0 and t_stable
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5
     t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
@@ -150,19 +156,28 @@ class FedSSAGroups(Method[Shared, Down, Up]):
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:
-        extractor = extractor_of(client) if self.extractors else None
+        extractor, change = self._extractor(client)
         if not self.by_class:
-            return Up(extractor)
+            return Up(extractor, change)
         seen = client.seen
         rows = header_rows(client.net.header)[seen] if self.rows else None
         if not self.prototypes:
-            return Up(extractor, seen, rows)
+            return Up(extractor, change, seen, rows)
         prototypes, counts = measure_prototypes(client)
-        return Up(extractor, seen, rows, prototypes[seen], counts[seen])
+        return Up(extractor, change, seen, rows, prototypes[seen], counts[seen])
+
+    @torch.no_grad()
+    def _extractor(self, client: Client) -> tuple[Flat | None, Change | None]:
+        """Returns the client's extractor, or what has changed in it since it came."""
+        if not self.extractors:
+            return None, None
+        down = client.received(Down)
+        if self.compress == "none" or down is None or down.extractor is None:
+            return extractor_of(client), None
+        return None, change_of(client.net.extractor, down.extractor, self.energy)
 
     @override
     def aggregate(self, server: Shared, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Shared:
-        extractors = [Upload(info, up.extractor) for info, up in uploads if up.extractor is not None]
         ups = [(up.classes, up) for _, up in uploads if up.classes is not None]
         equally = [WeightedRows(s, up.rows, torch.ones(len(s))) for s, up in ups if up.rows is not None]
         by_count = [
@@ -173,10 +188,13 @@ class FedSSAGroups(Method[Shared, Down, Up]):
         rows, with_rows = mean_by_class(equally, server.rows)
         prototypes, with_prototypes = mean_by_class(by_count, server.prototypes)
         known = server.known | with_rows | with_prototypes
+        extractors = list(_extractors(server, uploads))
         return Shared(rows, prototypes, known, mean_by_group(server.extractors, extractors, "count"))
 
     @override
     def check(self, up: Up, info: ClientInfo, ctx: Context) -> None:
+        if up.change is not None and (self.compress == "none" or up.extractor is not None):
+            raise AnswerError("change: was not agreed on")
         agreed = {
             "extractor": self.extractors,
             "classes": self.by_class,
@@ -184,7 +202,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
             "prototypes": self.prototypes,
             "counts": self.prototypes,
         }
-        sent = (up.extractor, up.classes, up.rows, up.prototypes, up.counts)
+        sent = (up.extractor or up.change, up.classes, up.rows, up.prototypes, up.counts)
         for (name, wanted), part in zip(agreed.items(), sent, strict=True):
             if (part is not None) != wanted:
                 raise AnswerError(f"{name}: {'missing' if wanted else 'was not agreed on'}")
@@ -196,3 +214,13 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     @override
     def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x) if self.prototypes else super().predict(client, x)
+
+
+def _extractors(server: Shared, uploads: Sequence[Upload[Up]]) -> Iterator[Upload[Flat]]:
+    """Yields what was uploaded, whole again; a change of what nobody was sent means nothing."""
+    for info, up in uploads:
+        sent = server.extractors.of(info)
+        if up.extractor is not None:
+            yield Upload(info, up.extractor)
+        elif up.change is not None and sent is not None:
+            yield Upload(info, changed(sent, up.change))
