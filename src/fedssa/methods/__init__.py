@@ -8,12 +8,14 @@ from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
+from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
 
 METHODS: dict[str, type[AnyMethod]] = {
@@ -30,6 +32,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedmrl": FedMRL,
+    "pfedes": PFedES,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -52,11 +56,13 @@ __all__ = [
     "FedClassAvg",
     "FedGH",
     "FedKD",
+    "FedMRL",
     "FedProto",
     "FedRep",
     "FedSSA",
     "FedSSAPlus",
     "LGFedAvg",
+    "PFedES",
     "Standalone",
     "colour_of",
 ]
