@@ -8,6 +8,7 @@ from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
@@ -16,6 +17,7 @@ from fedssa.methods.fedssa_groups import FedSSAGroups
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
+from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
 
 METHODS: dict[str, type[AnyMethod]] = {
@@ -34,6 +36,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedmrl": FedMRL,
+    "pfedes": PFedES,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -56,6 +60,7 @@ __all__ = [
     "FedClassAvg",
     "FedGH",
     "FedKD",
+    "FedMRL",
     "FedPer",
     "FedProto",
     "FedRep",
@@ -63,6 +68,7 @@ __all__ = [
     "FedSSAGroups",
     "FedSSAPlus",
     "LGFedAvg",
+    "PFedES",
     "Standalone",
     "colour_of",
 ]
