@@ -266,6 +266,12 @@ def outputs(client: "Client", samples: Samples) -> Tensor:
     return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
 
 
+@torch.no_grad()
+def all_representations(client: "Client", samples: Samples) -> Tensor:
+    """Returns what the header sees of every sample, in their order: [n, d]."""
+    return torch.cat([representations for _, representations in _passes(client, samples)])
+
+
 def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields representations batch by batch in eval mode, and counts them as work of the round."""
     client.net.eval()

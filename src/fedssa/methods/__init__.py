@@ -7,6 +7,7 @@ from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
+from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
@@ -30,6 +31,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedgkt": FedGKT,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -51,6 +53,7 @@ __all__ = [
     "FedAvg",
     "FedClassAvg",
     "FedGH",
+    "FedGKT",
     "FedKD",
     "FedProto",
     "FedRep",
