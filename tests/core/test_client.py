@@ -380,6 +380,13 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
         "logits": (torch.float32, [2, 3]),
         "labels": (torch.int64, [2]),
     },
+    "fedmrl": WEIGHTS,  # d1 = d = 2; the projector stays
+    "pfedes": {  # of the proxy 4 → 8 → 4, whose layers are 1 and 3
+        "w.1.weight": (torch.float32, [8, 4]),
+        "w.1.bias": (torch.float32, [8]),
+        "w.3.weight": (torch.float32, [4, 8]),
+        "w.3.bias": (torch.float32, [4]),
+    },
 }
 
 

@@ -252,7 +252,7 @@ def test_letters_stand_for_what_the_receiver_knows() -> None:
         "L": 345,
         "I": 0,
     }
-    assert FedAvg().shapes(who, at(0)).layouts == {"shared": TASK.shared_layout}
+    assert FedAvg().shapes(who, at(0)).layouts == {"shared": TASK.shared_layout()}
 
 
 def test_an_upload_is_checked_against_its_own_client() -> None:

@@ -11,11 +11,13 @@ from torch.nn.functional import cross_entropy
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.tensors import Layout
 from fedssa.errors import AnswerError
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
     from fedssa.core.context import Context, ServerContext
+    from fedssa.core.task import Task
     from fedssa.core.training import Batch, Phase
 
 Server = TypeVar("Server")
@@ -119,6 +121,17 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Returns what a user should know before such a run starts."""
         return []
 
+    def shared_width(self, width: int) -> int:
+        """Returns how wide the shared model's representation is where that of the clients is `width`.
+
+        Raises SettingsError if the method cannot do with that; it is asked before a run.
+        """
+        return width
+
+    def layouts(self, task: "Task") -> Mapping[str, Layout]:
+        """Returns what `like(name)` means for models of the method's own that both sides can build."""
+        return {}
+
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:
@@ -164,7 +177,9 @@ class Method(ABC, Generic[Server, Down, Up]):
             sizes["P"] = ctx.public.num
         if self.groups == "layout" and info.group:
             sizes |= sizes_in(info.group)
-        layouts = {"shared": task.shared_layout} if self.needs_shared_model or self.needs_same_models else {}
+        layouts = dict(self.layouts(task))
+        if self.needs_shared_model or self.needs_same_models:
+            layouts["shared"] = task.shared_layout(self.shared_width(task.width))
         if self.groups == "architecture" and info.group is not None and info.group in task.prototypes:
             layouts["prototype"] = task.prototype_layouts[info.group]
         return Shapes(sizes, info.seen_classes, layouts)

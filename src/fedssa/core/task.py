@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedssa.core.split import SplitModel
 
 Build = Callable[[], "SplitModel"]
+BuildShared = Callable[..., "SplitModel"]  # without an argument: of the task's width; with one: of that width
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,19 @@ class Task:
     width: int = 500  # d, the size of the representation: every header is [S, d] with bias
     num_rounds: int = 1  # T
     num_clients: int = 0  # N; 0 if it is not known
-    build_shared: Build | None = field(default=None, compare=False, repr=False)  # models.shared
+    build_shared: BuildShared | None = field(default=None, compare=False, repr=False)  # models.shared
     build_server: Build | None = field(default=None, compare=False, repr=False)  # models.server
     prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes
 
-    def shared_start(self, seed: int) -> "SplitModel":
-        """Builds the shared model with the weights it starts from, at the server and at every client."""
+    def shared_start(self, seed: int, width: int | None = None) -> "SplitModel":
+        """Builds the shared model with the weights it starts from, at the server and at every client.
+
+        `width` is that of its representation, if it is not the clients' own d.
+        """
         if self.build_shared is None:
             raise SettingsError("models.shared is missing: this task has no shared model, and the method asks for it")
         with seeded(seed, "server"):
-            return self.build_shared()
+            return self.build_shared() if width in (None, self.width) else self.build_shared(width)
 
     def server_start(self, seed: int) -> "SplitModel":
         """Builds the server's own model with the weights it starts from."""
@@ -68,10 +72,16 @@ class Task:
     def prototype_layouts(self) -> dict[str, Layout]:
         return {name: layout_of(module_state(self.prototype_start(name, 0))) for name in self.prototypes}
 
+    def shared_layout(self, width: int | None = None) -> Layout:
+        """Says what every state of the shared model of this width looks like."""
+        known, wanted = self._shared_layouts, width or self.width
+        if wanted not in known:
+            known[wanted] = layout_of(module_state(self.shared_start(0, wanted)))
+        return known[wanted]
+
     @cached_property
-    def shared_layout(self) -> Layout:
-        """Says what every state of the shared model looks like."""
-        return layout_of(module_state(self.shared_start(0)))
+    def _shared_layouts(self) -> dict[int, Layout]:
+        return {}
 
 
 def facts_of(task: Task) -> TaskFacts:

@@ -126,6 +126,12 @@ class Federation:
     def context(self) -> ServerContext:
         return ServerContext(self.task, self.settings.seed, self.public, training=self.settings.server)
 
+    def check_models(self) -> None:
+        """Builds the model that all sites know, so that what does not fit is refused before a run starts."""
+        method = self.settings.method
+        if method.needs_shared_model or method.needs_same_models:
+            self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
+
     @property
     def agreement(self) -> str:
         agreed = {name: part for name, part in self.table.items() if name not in ABOUT_THE_SERVER}

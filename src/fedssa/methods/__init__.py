@@ -9,12 +9,14 @@ from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
+from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
 
 METHODS: dict[str, type[AnyMethod]] = {
@@ -32,6 +34,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgh": FedGH,
     "ds-fl": DSFL,
     "fedgkt": FedGKT,
+    "fedmrl": FedMRL,
+    "pfedes": PFedES,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -55,11 +59,13 @@ __all__ = [
     "FedGH",
     "FedGKT",
     "FedKD",
+    "FedMRL",
     "FedProto",
     "FedRep",
     "FedSSA",
     "FedSSAPlus",
     "LGFedAvg",
+    "PFedES",
     "Standalone",
     "colour_of",
 ]

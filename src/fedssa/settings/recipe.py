@@ -208,6 +208,7 @@ def _refuse_unfit(settings: Settings) -> None:
     assert look_up_all
     if missing := [arch for arch in settings.models.archs if settings.prototypes and arch not in settings.prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
+    settings.method.shared_width(settings.models.width)  # it refuses what it cannot do with
     if reason := why_unfit(type(settings.method), settings):
         raise SettingsError(f"{name}: {reason}")
 

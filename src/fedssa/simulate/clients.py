@@ -207,7 +207,8 @@ class SimulatedClients:
         elif method.shares_by_class and max(owners.values()) == 1:
             yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
         if method.needs_shared_model:
-            size, archs = _num_weights(self.task.shared_start(self.settings.seed)), self.settings.models.archs
+            shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
+            size, archs = _num_weights(shared), self.settings.models.archs
             larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
             if larger:
                 yield (

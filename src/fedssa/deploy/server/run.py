@@ -138,6 +138,7 @@ def _create(federation: Federation, out: Path) -> RunDir:
     """Makes the run directory, which appears by rename, complete or not at all."""
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
+    federation.check_models()
     section = federation.task_section
     with writing(out, begun=False):
         staging = staging_of(out)

@@ -27,6 +27,7 @@ class Submitted:
         self.directory, self.out = directory.absolute(), out.absolute()
         self.federation: Federation = read_federation(directory)
         _check(self.directory, self.out, resume=resume)
+        self.federation.check_models()
         self._done = len(RunDir.open(self.out).records()) if resume else 0
         config = {"federation": str(self.directory / FILE_NAME), "out": str(self.out), "resume": resume}
         said = flwr(self.directory, "run", str(self.directory / "app"), CONNECTION, "--run-config", _toml(config))
