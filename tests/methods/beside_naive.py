@@ -34,14 +34,14 @@ SERVER = Training(epochs=2, lr=0.3, optimiser=SGD(momentum=0.5))
 PUBLIC = public_data(vectors([0] * 20, size=5, seed=99), "none", 7)
 LABELS = [[0, 1, 0, 0, 1], [1, 2, 2, 1, 2, 2], [1, 0, 1, 1], [3, 2], [0, 3, 3], [2, 2, 0, 1]]
 COHORTS = [cohort(len(LABELS), 0.5, SEED, t) for t in range(ROUNDS)]
+NET = {"A": "extractor.0.weight", "a": "extractor.0.bias", "W": "header.weight", "b": "header.bias"}
 
 Trace = dict[str, Tensor]
 NaiveRound = Callable[[int, list[Any], Sgd], tuple[dict[int, Trace], Trace]]  # round, clients → uploads, server
 
 
 def weights_of(net: nn.Module) -> Weights:
-    names = {"A": "extractor.0.weight", "a": "extractor.0.bias", "W": "header.weight", "b": "header.bias"}
-    return {short: net.get_parameter(name).detach().clone() for short, name in names.items()}
+    return {short: net.get_parameter(name).detach().clone() for short, name in NET.items()}
 
 
 def own_weights(client: Client) -> Weights:

@@ -32,14 +32,7 @@ class MrlClient(NaiveClient):
     projector: Weights = field(default_factory=dict)  # "P" [d, d1 + d], "p" [d]; it never leaves
 
 
-def fedmrl_round(
-    clients: list[MrlClient],
-    server: Weights,
-    batches: Batches,
-    sgd: Sgd,
-    own_weight: float = 1.0,
-    small_weight: float = 1.0,
-) -> dict[int, Weights]:
+def fedmrl_round(clients: list[MrlClient], server: Weights, batches: Batches, sgd: Sgd) -> dict[int, Weights]:
     """`server` is the small model once somebody has uploaded one, and is empty before."""
     uploads: dict[int, Weights] = {}
     for client in clients:
@@ -47,7 +40,7 @@ def fedmrl_round(
         joint = joined(client)
         velocity = zeros(joint)
         for batch in batches[client.id]:
-            grads = gradients(joint, batch, nested_loss(client, own_weight, small_weight))
+            grads = gradients(joint, batch, nested_loss(client))
             momentum_step(joint, grads, velocity, sgd)
         client.model, client.small, client.projector = (part_of(joint, part) for part in PARTS)
         uploads[client.id] = client.small
@@ -74,13 +67,12 @@ def nested(joint: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
     return own["W"] @ r + own["b"], small["W"] @ r[:d1] + small["b"]
 
 
-def nested_loss(client: MrlClient, own_weight: float, small_weight: float) -> Loss:
+def nested_loss(client: MrlClient) -> Loss:
     def loss(joint: Weights, batch: list[int]) -> Tensor:
         losses: list[Tensor] = []
         for i in batch:
             own, small = nested(joint, client.x[i])
-            label = client.y[i]
-            losses.append(own_weight * cross_entropy(own, label) + small_weight * cross_entropy(small, label))
+            losses.append(cross_entropy(own, client.y[i]) + cross_entropy(small, client.y[i]))
         return mean(losses)
 
     return loss
