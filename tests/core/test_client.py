@@ -375,6 +375,8 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedrep": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
+    "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
+    "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
 }
 
 

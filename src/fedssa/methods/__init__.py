@@ -6,12 +6,14 @@ from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
+from fedssa.methods.fedtgp import FedTGP
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.standalone import Standalone
@@ -30,6 +32,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedtgp": FedTGP,
+    "fedgen": FedGen,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -51,11 +55,13 @@ __all__ = [
     "FedAvg",
     "FedClassAvg",
     "FedGH",
+    "FedGen",
     "FedKD",
     "FedProto",
     "FedRep",
     "FedSSA",
     "FedSSAPlus",
+    "FedTGP",
     "LGFedAvg",
     "Standalone",
     "colour_of",
