@@ -387,6 +387,8 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
         "w.3.weight": (torch.float32, [4, 8]),
         "w.3.bias": (torch.float32, [4]),
     },
+    "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
+    "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
 }
 
 

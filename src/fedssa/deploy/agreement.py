@@ -180,7 +180,9 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         }
         | ({"public": asdict(public)} if public else {})
     )
-    return Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
+    made = Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
+    settings.method.refuse(made.task, settings.server)
+    return made
 
 
 def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
@@ -14,6 +15,7 @@ from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
+from fedssa.methods.fedtgp import FedTGP
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
@@ -36,6 +38,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgkt": FedGKT,
     "fedmrl": FedMRL,
     "pfedes": PFedES,
+    "fedtgp": FedTGP,
+    "fedgen": FedGen,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -58,12 +62,14 @@ __all__ = [
     "FedClassAvg",
     "FedGH",
     "FedGKT",
+    "FedGen",
     "FedKD",
     "FedMRL",
     "FedProto",
     "FedRep",
     "FedSSA",
     "FedSSAPlus",
+    "FedTGP",
     "LGFedAvg",
     "PFedES",
     "Standalone",

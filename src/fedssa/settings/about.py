@@ -9,7 +9,7 @@ from fedssa.core.optim import FromTorch, Optimiser
 from fedssa.data import FromFunction
 from fedssa.methods import PRESETS, colour_of
 from fedssa.settings.command import run_command
-from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
+from fedssa.settings.recipe import SECTIONS, PublicSource, Settings, own_defaults
 from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
 
 
@@ -44,9 +44,18 @@ def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
     found |= {field.name: field.default_factory() for field in fields(part) if field.default_factory is not MISSING}
     if section in ("local", "server"):
         found |= _beside_lr(getattr(settings, section).optimiser)
+    found |= _of_the_method(settings, section, found)
     fixed = PRESETS[name][1].settings if section == "method" and name in PRESETS else {}
     plain: Mapping[str, Any] = json.loads(json.dumps({**found, **fixed}, default=str))
     return plain
+
+
+def _of_the_method(settings: Settings, section: str, usual: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the method's own defaults; its momentum and decay are defaults of no other optimiser than its own."""
+    own = own_defaults(settings.table["method"]["name"]).get(section, {})
+    optimizer = own.get("optimizer", usual.get("optimizer"))
+    another = settings.table.get(section, {}).get("optimizer") != optimizer
+    return {key: value for key, value in own.items() if not (another and key in BESIDE_LR)}
 
 
 def _beside_lr(optimiser: Optimiser) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
-from fedssa.settings.training import local_training, server_training
+from fedssa.settings.training import local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
 
@@ -177,6 +177,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     given: dict[str, Table] = {section: dict(table.get(section, {})) for section in SECTIONS}
     for section, name in DEFAULT_NAMES.items():
         given[section].setdefault("name", name)
+    given["server"] = with_own_defaults(given["server"], own_defaults(given["method"]["name"]).get("server", {}))
     local, local_table = local_training(given["local"])
     server, server_table = server_training(given["server"])
     parts = {
@@ -199,6 +200,14 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)
     _refuse_unfit(settings)
     return settings
+
+
+def own_defaults(name: object) -> Mapping[str, Mapping[str, Any]]:
+    """Returns what a method says of other sections where a recipe is silent."""
+    known = PRESETS[name][0] if isinstance(name, str) and name in PRESETS else None
+    found: Any = known or look_up("method.name", name, METHODS, PRESETS)
+    defaults: Mapping[str, Mapping[str, Any]] = getattr(found, "defaults", {})
+    return defaults
 
 
 def _refuse_unfit(settings: Settings) -> None:
