@@ -61,6 +61,11 @@ def naive_weights(client: NaiveClient) -> Weights:
     return client.model
 
 
+def rows_of(weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer as it travels, or is kept."""
+    return torch.cat([weight, bias[:, None]], dim=1)
+
+
 @dataclass(frozen=True)
 class Case:
     """A method and its naive twin, and how to read what either has."""
@@ -72,6 +77,7 @@ class Case:
     settings: dict[str, Any] = field(default_factory=dict)  # the method's, in naive's words
     task: Task = TASK
     training: Training = SERVER  # the server's
+    tolerance: float = TOLERANCE
     weights: Callable[[Client], Weights] = own_weights
     twin: Callable[[Client], Any] = naive_client
     twin_weights: Callable[[Any], Weights] = naive_weights
@@ -127,7 +133,7 @@ def real_run(case: Case) -> Trace:
 # --------------------------------------------------------------------------------------------------------- naive's run
 
 
-def naive_run(case: Case, *, lr: float = LOCAL.lr, settings: Mapping[str, Any] | None = None) -> Trace:
+def naive_run(case: Case, *, lr: float, settings: Mapping[str, Any] | None) -> Trace:
     clients = [case.twin(client) for client in real_clients(case.method, case.task)]
     run_round = case.naive(**(case.settings if settings is None else settings))
     trace: Trace = {}
@@ -166,20 +172,31 @@ def _round_trace(t: int, models: Mapping[int, Weights], uploads: Mapping[int, Tr
     return {f"round {t}, {name}": tensor.detach().double().clone() for name, tensor in named.items()}
 
 
-def differences(a: Trace, b: Trace, tolerance: float = TOLERANCE) -> dict[str, float]:
-    """The largest difference of each entry, of those beyond the tolerance."""
+def differences(case: Case, *, lr: float = LOCAL.lr, settings: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """The largest difference of each entry of the two traces, of those beyond the tolerance."""
+    a, b = real_run(case), naive_run(case, lr=lr, settings=settings)
     assert a.keys() == b.keys(), sorted(a.keys() ^ b.keys())
     assert all(a[name].shape == b[name].shape for name in a)
     largest = {name: float((a[name] - b[name]).abs().max()) for name in a}
-    return {name: value for name, value in largest.items() if not value <= tolerance}
+    return {name: value for name, value in largest.items() if not value <= case.tolerance}
 
 
 def all_move_with_the_rate(case: Case) -> bool:
     """Says whether one percent more learning rate shows in the weights of every client that has trained."""
-    found = differences(real_run(case), naive_run(case, lr=1.01 * LOCAL.lr))
+    found = differences(case, lr=1.01 * LOCAL.lr)
     trained = {f"client {k}" for present in COHORTS for k in present}
     moved = {name.split(", ")[1].split(":")[0] for name in found if ", client" in name}
-    return moved == trained and max(found.values()) > 100 * TOLERANCE
+    return moved == trained and is_large(found)
+
+
+def settings_without_effect(case: Case) -> list[str]:
+    """Those that the naive side may leave at their default without anything to be seen."""
+    rest = {name: {n: v for n, v in case.settings.items() if n != name} for name in case.settings}
+    return [name for name, others in rest.items() if not is_large(differences(case, settings=others))]
+
+
+def is_large(found: Mapping[str, float]) -> bool:
+    return max(found.values(), default=0.0) > 100 * TOLERANCE
 
 
 def dead_units(case: Case) -> list[int]:

@@ -61,7 +61,7 @@ def fedtgp_round(
     server_sgd: Sgd,
     lam: float = 10.0,
     tau: float = 100.0,
-    margin: str = "farthest",
+    margin: str = "largest",
 ) -> dict[int, dict[int, Tensor]]:
     uploads: dict[int, dict[int, Tensor]] = {}
     for client in clients:
@@ -107,7 +107,7 @@ def widest(centres: list[Tensor], margin: str) -> float:
     """The largest distance of two centres, or of a centre and the one nearest to it."""
     if len(centres) < 2:
         return 0.0
-    choose = max if margin == "farthest" else min
+    choose = max if margin == "largest" else min
     found: list[float] = []
     for i, centre in enumerate(centres):
         found.append(choose(float(distance(centre, other)) for j, other in enumerate(centres) if j != i))

@@ -20,7 +20,7 @@ def test_fedtgp_the_margin_makes_the_own_row_seem_farther() -> None:
     assert float(loss) == pytest.approx(6.002476, abs=1e-6)
 
 
-@pytest.mark.parametrize(("margin", "expected"), [("farthest", 5.0), ("nearest", math.sqrt(18))])
+@pytest.mark.parametrize(("margin", "expected"), [("largest", 5.0), ("nearest", math.sqrt(18))])
 def test_fedtgp_widest_distance_of_class_centres(margin: str, expected: float) -> None:
     centres = [vector(0, 0), vector(0, 1), vector(3, 4)]
     assert naive.widest(centres, margin) == pytest.approx(expected)
