@@ -115,7 +115,7 @@ CASES = {
 }
 
 
-def test_the_cohorts_have_a_late_client_an_absence_and_a_round_without_a_group() -> None:
+def test_the_cohorts_have_a_late_client_an_absence_and_rounds_without_a_group_and_a_class() -> None:
     assert all(len(present) == 3 for present in COHORTS)
     late = set(COHORTS[2]) - set(COHORTS[0]) - set(COHORTS[1])
     back = (set(COHORTS[0]) & set(COHORTS[2])) - set(COHORTS[1])
@@ -124,6 +124,9 @@ def test_the_cohorts_have_a_late_client_an_absence_and_a_round_without_a_group()
     assert back
     assert present_groups[0] == {"red", "blue"}
     assert {"red"} in present_groups[1:]
+    first, second, third = ({s for k in present for s in LABELS[k]} for present in COHORTS)
+    assert second - first  # a class that nobody knows yet
+    assert second - third  # a known class without an upload
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
