@@ -34,11 +34,6 @@ TWIN_ADAM = naive.Adam(lr=0.01, decay=0.9, l2=0.01)
 TRAINED = ("hidden", "out", "scale", "shift")  # of the generator, in the order in which its optimiser has them
 
 
-def fedgen_case(method: FedGen, **settings: Any) -> Case:
-    # Before normalisation a bias has no gradient but its decay; where that is small Adam makes rounding visible.
-    return Case(method, fedgen, upload, server, settings, training=TRAINING, tolerance=1e-5)
-
-
 def small(**settings: Any) -> FedGen:
     return FedGen(steps=STEPS, noise=NOISE, hidden=HIDDEN, **settings)
 
@@ -126,3 +121,27 @@ def twin_server(state: naive.GenServer) -> Trace:
 def trained(g: Weights) -> Trace:
     parts = (rows_of(g["V"], g["v"]), rows_of(g["U"], g["u"]), g["scale"], g["shift"])
     return dict(zip(TRAINED, parts, strict=True))
+
+
+# --------------------------------------------------------------------------------------------------------------- cases
+
+
+def of(method: FedGen, **settings: Any) -> Case:
+    # Before normalisation a bias has no gradient but its decay; where that is small Adam makes rounding visible.
+    return Case(method, fedgen, upload, server, settings, training=TRAINING, tolerance=1e-5)
+
+
+CASES = {
+    "fedgen": of(small()),
+    "fedgen-count": of(small(ensemble="count", weights="count"), ensemble="count", weighting="count"),
+    "fedgen-losses": of(
+        small(alpha=2.0, beta=3.0, decay=0.8, generated=4, labels="own", ensemble="losses", diversity=0.3),
+        alpha=2.0,
+        beta=3.0,
+        fading=0.8,
+        generated=4,
+        labels="own",
+        ensemble="losses",
+        eta=0.3,
+    ),
+}

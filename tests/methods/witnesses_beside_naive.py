@@ -1,9 +1,7 @@
-"""FedRep, FedGH and DS-FL against a second implementation that was written from the method cards alone."""
+"""FedRep's, FedGH's and DS-FL's rounds in both implementations."""
 
-from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -11,7 +9,6 @@ from fedssa.core.context import ServerContext
 from fedssa.methods import DSFL, FedGH, FedRep
 from tests.methods import naive_witnesses as naive
 from tests.methods.beside_naive import (
-    COHORTS,
     LABELS,
     LOCAL,
     PUBLIC,
@@ -20,15 +17,10 @@ from tests.methods.beside_naive import (
     Case,
     NaiveRound,
     Trace,
-    all_move_with_the_rate,
     batches,
-    dead_units,
-    differences,
     group_of,
-    is_large,
     real_clients,
     rows_of,
-    settings_without_effect,
 )
 from tests.methods.naive import NaiveClient, Sgd, Weights
 
@@ -98,8 +90,7 @@ def dsfl(distill_epochs: int = 5, **settings: Any) -> NaiveRound:
     return run_round
 
 
-# ----------------------------------------------------------------------------------------------------------- comparing
-
+# --------------------------------------------------------------------------------------------------------------- cases
 
 CASES = {
     "fedrep": Case(FedRep(), fedrep, floats, groups),
@@ -113,42 +104,3 @@ CASES = {
     ),
     "ds-fl-warmer": Case(DSFL(temperature=0.5), dsfl, outputs, outputs, {"temperature": 0.5}),
 }
-
-
-def test_the_cohorts_have_a_late_client_an_absence_and_rounds_without_a_group_and_a_class() -> None:
-    assert all(len(present) == 3 for present in COHORTS)
-    late = set(COHORTS[2]) - set(COHORTS[0]) - set(COHORTS[1])
-    back = (set(COHORTS[0]) & set(COHORTS[2])) - set(COHORTS[1])
-    present_groups = [{group_of(k) for k in present} for present in COHORTS]
-    assert late
-    assert back
-    assert present_groups[0] == {"red", "blue"}
-    assert {"red"} in present_groups[1:]
-    first, second, third = ({s for k in present for s in LABELS[k]} for present in COHORTS)
-    assert second - first  # a class that nobody knows yet
-    assert second - third  # a known class without an upload
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_weights_uploads_and_server_agree_with_the_naive_implementation(case: Case) -> None:
-    assert differences(case) == {}
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_one_percent_more_learning_rate_is_told_apart(case: Case) -> None:
-    assert all_move_with_the_rate(case)
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.settings])
-def test_every_setting_is_told_apart_from_its_default(name: str) -> None:
-    assert settings_without_effect(CASES[name]) == []
-
-
-def test_shuffled_batches_at_the_server_are_told_apart_from_the_order() -> None:
-    case = replace(CASES["fedgh"], method=FedGH(in_order=False))
-    assert is_large(differences(case))
-
-
-@pytest.mark.parametrize("name", ["fedrep", "fedgh", "ds-fl"])
-def test_no_unit_is_dead_so_that_every_weight_is_compared_in_motion(name: str) -> None:
-    assert dead_units(CASES[name]) == []
