@@ -23,6 +23,11 @@ def tiny(**sections: Any) -> dict[str, Any]:
     return {**TINY, **merged}
 
 
+def method_of(name: str) -> dict[str, Any]:
+    """The section of a method or preset; FedMRL's small net is narrower than TINY's models."""
+    return {"name": name} | ({"d1": 5} if name == "fedmrl" else {})
+
+
 def needs_of(name: str) -> dict[str, Any]:
     """The sections that a recipe must have for this method or preset, besides TINY."""
     from fedssa.methods import METHODS, PRESETS

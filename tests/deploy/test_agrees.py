@@ -17,11 +17,11 @@ from fedssa.runs.directory import RunDir
 from tests.conftest import KERNELS
 from tests.deploy.in_process import FEW, over_the_wire, sites_of, tensors_in
 from tests.report.tables.test_terminal import lines_of
-from tests.tiny import needs_of, tiny
+from tests.tiny import method_of, needs_of, tiny
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    return tiny(data=FEW, method={"name": name}, **needs_of(name))
+    return tiny(data=FEW, method=method_of(name), **needs_of(name))
 
 
 def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:

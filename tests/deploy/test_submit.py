@@ -9,7 +9,7 @@ import pytest
 from fedssa.deploy.server import submit
 from fedssa.deploy.server.directory import Address, init
 from fedssa.deploy.server.submit import Submitted
-from fedssa.errors import AnswerError, SettingsError
+from fedssa.errors import AnswerError, ModelError, SettingsError
 
 AWAY = SettingsError("flwr list: is the SuperLink running?")
 Follow = Callable[..., list[str]]
@@ -58,3 +58,11 @@ def test_a_run_that_failed_is_an_error_with_its_reason_and_what_to_do(follow: Fo
         follow(status("finished:failed", reason))
     assert f"run: {reason}" in str(caught.value)
     assert str(caught.value).count("--resume") == 1
+
+
+def test_a_shared_model_that_cannot_be_built_is_refused_before_the_superlink_is_asked(tmp_path: Path) -> None:
+    init(tmp_path / "hq", Address("127.0.0.1", 9092, 9092, insecure=True), ["north"], input_shape=[6])
+    agreed = 'clients = ["north"]\n[task]\nclasses = 10\ninput_shape = [6]\n[models]\nshared = "cnn-5"\n'
+    (tmp_path / "hq" / "federation.toml").write_text(f'{agreed}[method]\nname = "fedmrl"\n')
+    with pytest.raises(ModelError, match=r"^models\.shared = 'cnn-5': .* of 100 numbers \(cnn-5 needs images"):
+        Submitted(tmp_path / "hq", tmp_path / "run")

@@ -1,6 +1,6 @@
 """pFedES: a tiny shared proxy makes inputs of inputs; a client trains its net on both, and then the proxy.
 
-Yi, Yu, Wang, Liu, Li: "pFedES: Generalized Proxy Feature Extractor Sharing for Model Heterogeneous Personalized
+Yi, Yu, Ren, Wang, Liu, Li: "pFedES: Generalized Proxy Feature Extractor Sharing for Model Heterogeneous Personalized
 Federated Learning", AAAI 2025.
 
     server → k:  the proxy G, which makes an input of an input; the client replaces its copy
