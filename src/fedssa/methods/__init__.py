@@ -13,6 +13,7 @@ from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
+from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.standalone import Standalone
@@ -32,6 +33,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgh": FedGH,
     "ds-fl": DSFL,
     "fedgkt": FedGKT,
+    "fedzkt": FedZKT,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -59,6 +61,7 @@ __all__ = [
     "FedRep",
     "FedSSA",
     "FedSSAPlus",
+    "FedZKT",
     "LGFedAvg",
     "Standalone",
     "colour_of",
