@@ -389,6 +389,12 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     },
     "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
     "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
+    "fedzkt": {  # the client's whole model, whose first layer stands in a Sequential
+        "w.extractor.0.weight": (torch.float32, [2, 4]),
+        "w.extractor.0.bias": (torch.float32, [2]),
+        "w.header.weight": (torch.float32, [3, 2]),
+        "w.header.bias": (torch.float32, [3]),
+    },
 }
 
 

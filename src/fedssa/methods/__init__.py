@@ -16,6 +16,7 @@ from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fedtgp import FedTGP
+from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
@@ -40,6 +41,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "pfedes": PFedES,
     "fedtgp": FedTGP,
     "fedgen": FedGen,
+    "fedzkt": FedZKT,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -70,6 +72,7 @@ __all__ = [
     "FedSSA",
     "FedSSAPlus",
     "FedTGP",
+    "FedZKT",
     "LGFedAvg",
     "PFedES",
     "Standalone",
