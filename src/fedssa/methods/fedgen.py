@@ -36,7 +36,7 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.seeds import seeded
 from fedssa.core.split import header_rows
 from fedssa.core.task import Task
-from fedssa.core.tensors import own
+from fedssa.core.tensors import module_state, own
 from fedssa.core.training import Batch, Phase, Training
 from fedssa.errors import SettingsError
 from fedssa.methods.parts.header import Header, replace_header
@@ -92,7 +92,7 @@ class TrainedGenerator(nn.Module):
         return generate(self, y, noise, training=self.training)
 
     def message(self) -> Generator:
-        return Generator(self.hidden, self.scale, self.shift, self.mean, self.variance, self.out)
+        return Generator(**module_state(self))
 
 
 @final
