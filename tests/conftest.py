@@ -40,7 +40,11 @@ def _shared_net() -> SplitModel:
     return SplitModel(nn.Linear(4, 2), nn.Linear(2, 3), channels_last=False)
 
 
-TASK = Task(num_classes=3, input_shape=(4,), width=2, num_rounds=4, build_shared=_shared_net)
+def _prototype() -> SplitModel:
+    return tiny_net()
+
+
+TASK = Task(3, (4,), width=2, num_rounds=4, build_shared=_shared_net, prototypes={"tiny": _prototype})
 LOCAL = LocalTraining(batch_size=2, lr=0.1)
 
 
@@ -167,7 +171,7 @@ PUBLIC = public_data(vectors((0, 1, 2, 0, 1)), "own", 3)
 
 def declared(method: AnyMethod, net: SplitModel) -> dict[str, Any]:
     """What a client must be given besides its net, because its method says that it needs it."""
-    group = layout_id(net.extractor) if method.groups == "layout" else None
+    group = {"none": None, "layout": layout_id(net.extractor), "architecture": "tiny"}[method.groups]
     return {"public": PUBLIC if method.needs_public != "no" else None, "group": group}
 
 

@@ -377,12 +377,25 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedrep": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
+    "fedgkt": {  # of two samples
+        "representations": (torch.float32, [2, 2]),
+        "logits": (torch.float32, [2, 3]),
+        "labels": (torch.int64, [2]),
+    },
     "fedmrl": WEIGHTS,  # d1 = d = 2; the projector stays
     "pfedes": {  # of the proxy 4 → 8 → 4, whose layers are 1 and 3
         "w.1.weight": (torch.float32, [8, 4]),
         "w.1.bias": (torch.float32, [8]),
         "w.3.weight": (torch.float32, [4, 8]),
         "w.3.bias": (torch.float32, [4]),
+    },
+    "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
+    "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
+    "fedzkt": {  # the client's whole model, whose first layer stands in a Sequential
+        "w.extractor.0.weight": (torch.float32, [2, 4]),
+        "w.extractor.0.bias": (torch.float32, [2]),
+        "w.header.weight": (torch.float32, [3, 2]),
+        "w.header.bias": (torch.float32, [3]),
     },
 }
 

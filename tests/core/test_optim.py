@@ -102,6 +102,37 @@ def test_the_same_bits_as_torch_with_a_new_lr_in_every_step(
         assert same_bits(mine, begun) == all(waiting(step) == i for step in range(STEPS))
 
 
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair[0]))
+@pytest.mark.parametrize("waiting", [nobody, late])
+def test_a_training_that_goes_on_from_the_moments_of_another_is_one_with_it(
+    pair: tuple[Optimiser, TorchOptimizer], waiting: Callable[[int], int]
+) -> None:
+    """The change of hands is before step LATE + 1; what was handed over is left as it was."""
+    whole, parted = start(), start()
+    one, steps = pair[0].start(whole), pair[0].start(parted)
+    for step, grads in enumerate(gradients()):
+        if step == LATE + 1:
+            handed = steps.moments()
+            before = [moment.clone() for moment in handed]
+            steps = pair[0].start(parted)
+            steps.go_on_from(handed)
+        for params, each in ((whole, one), (parted, steps)):
+            give(params, grads, none_for=waiting(step))
+            each.step(0.05)
+    assert all(same_bits(mine, other) for mine, other in zip(parted, whole, strict=True))
+    assert all(same_bits(mine, other) for mine, other in zip(handed, before, strict=True))
+
+
+def test_what_has_no_moments_begins_anew() -> None:
+    for optimiser in (SGD(momentum=0.0), FromTorch(factory=torch.optim.Adam)):
+        params = start()
+        steps = optimiser.start(params)
+        give(params, next(gradients()))
+        steps.step(0.1)
+        assert steps.moments() == ()
+        steps.go_on_from(())
+
+
 @pytest.mark.parametrize(("momentum", "weight_decay"), SETTINGS)
 def test_sgd_is_close_to_its_equation_in_double_precision(momentum: float, weight_decay: float) -> None:
     """v ← m·v + g + λ·p;  p ← p - lr·v;  a parameter without gradient waits."""

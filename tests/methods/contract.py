@@ -58,6 +58,7 @@ def task_for(method: AnyMethod, num_clients: int) -> Task:
         num_clients=num_clients,
         build_shared=TASK.build_shared if shared else None,
         build_server=_shallow if method.needs_server_model else None,
+        prototypes={build.__name__: build for build in ARCHITECTURES} if method.groups == "architecture" else {},
     )
 
 

@@ -43,9 +43,12 @@ class NaiveClient:
 # ---------------------------------------------------------------------------------------------- forward and losses
 
 
+def positive(v: Tensor) -> Tensor:
+    return torch.where(v > 0, v, torch.zeros_like(v))
+
+
 def representation(w: Weights, x: Tensor) -> Tensor:
-    hidden = w["A"] @ x + w["a"]
-    return torch.where(hidden > 0, hidden, torch.zeros_like(hidden))
+    return positive(w["A"] @ x + w["a"])
 
 
 def logits(w: Weights, x: Tensor) -> Tensor:

@@ -71,8 +71,12 @@ class ServerContext(Context):
         how: Training | None = None,
         shuffled: bool = True,
         number: int = 0,
+        moments: Sequence[Tensor] = (),
     ) -> Fitted:
-        """Trains modules in place on rows of x (and y); `number` tells a round's trainings apart."""
+        """Trains modules in place on rows of x (and y); `number` tells a round's trainings apart.
+
+        The optimiser begins anew, or goes on from the `moments` of an earlier training, which its server has kept.
+        """
         how, trained = how or self.training, nn.ModuleList([modules] if isinstance(modules, nn.Module) else modules)
         stream = f"server{number}"
         trained.train()
@@ -80,7 +84,9 @@ class ServerContext(Context):
         with torch.enable_grad(), seeded(self.seed, "training", t=self.t, phase=stream), counting as counted:
             batches = self._batches(x, y, how, shuffled, stream)
             rates = how.rates(self.t, self.num_rounds, how.epochs * num_batches(len(x), how.batch_size))
-            fitted = fit(loss, batches, trained.parameters(), how, rates)
+            steps = how.optimiser.start(trained.parameters())
+            steps.go_on_from(moments)
+            fitted = fit(loss, batches, steps, how, rates)._replace(moments=steps.moments())
         self.flops.append(counted())
         trained.eval()
         if not fitted.is_finite or not all_finite(p.detach() for p in trained.parameters()):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
     from fedssa.core.context import Context, ServerContext
     from fedssa.core.task import Task
-    from fedssa.core.training import Batch, Phase
+    from fedssa.core.training import Batch, Phase, Training
 
 Server = TypeVar("Server")
 Down = TypeVar("Down")
@@ -70,6 +70,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
+    simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
@@ -124,6 +125,9 @@ class Method(ABC, Generic[Server, Down, Up]):
     def metrics(self, before: Server, after: Server) -> dict[str, float]:
         """Returns what a round's record should say of the server: how far it moved, what it has counted."""
         return {}
+
+    def refuse(self, task: "Task", server: "Training") -> None:
+        """Raises SettingsError if it can do nothing with such a task or such a [server]; asked before a run starts."""
 
     def advice(self, ctx: "Context") -> list[str]:
         """Returns what a user should know before such a run starts."""

@@ -5,7 +5,7 @@ torch.optim imports torch's compiler, which takes every worker about two seconds
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, final
 
@@ -28,6 +28,14 @@ class Steps(ABC):
     @abstractmethod
     def step(self, lr: float) -> None:
         """Moves every parameter that has a gradient; one without is left alone, by decay and momentum too."""
+
+    def moments(self) -> tuple[Tensor, ...]:
+        """Returns what a later training of these parameters may go on from; nothing if it can only begin anew."""
+        return ()
+
+    def go_on_from(self, moments: Sequence[Tensor]) -> None:
+        """Takes over the moments that an earlier training of these parameters has ended with."""
+        assert not moments, "moments, and this optimiser has none"
 
 
 class Optimiser(ABC):
@@ -66,6 +74,16 @@ class _SGDSteps(Steps):
             self._velocity |= {i: torch.empty_like(self.params[i]) for i in fresh}
         self._update([i for i in moving if i not in fresh], lr, first=False)
         self._update(fresh, lr, first=True)
+
+    @override
+    def moments(self) -> tuple[Tensor, ...]:
+        if not self._sgd.momentum:
+            return ()
+        return tuple(self._velocity.get(i, torch.zeros_like(p)).detach() for i, p in enumerate(self.params))
+
+    @override
+    def go_on_from(self, moments: Sequence[Tensor]) -> None:
+        self._velocity = {i: moment.clone() for i, moment in enumerate(moments)}
 
     def _update(self, which: list[int], lr: float, *, first: bool) -> None:
         """Moves the parameters at `which`; on their `first` step the velocity becomes the gradient, whatever it was."""
@@ -148,6 +166,16 @@ class _AdamSteps(Steps):
             amsgrad=False,
             maximize=False,
         )
+
+    @override
+    def moments(self) -> tuple[Tensor, ...]:
+        return tuple(moment.detach() for i in range(len(self.params)) for moment in self._moments_of(i))
+
+    @override
+    def go_on_from(self, moments: Sequence[Tensor]) -> None:
+        each = len(_Moments._fields)
+        for i in range(len(moments) // each):
+            self._moments[i] = _Moments(*(moment.clone() for moment in moments[i * each : (i + 1) * each]))
 
     def _moments_of(self, i: int) -> _Moments:
         if i not in self._moments:

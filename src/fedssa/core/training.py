@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from fedssa.core.augment import draw
-from fedssa.core.optim import SGD, Optimiser
+from fedssa.core.optim import SGD, Optimiser, Steps
 from fedssa.core.samples import LocalData, Samples, as_input
 from fedssa.core.schedules import Constant, Schedule
 from fedssa.core.seeds import one_thread, seeded, torch_rng
@@ -83,6 +83,7 @@ class Phase:
 class Fitted(NamedTuple):
     loss: float  # mean over the samples; not finite if training had to stop
     sizes: Counter[int]  # how many batches of each size
+    moments: tuple[Tensor, ...] = ()  # what the server's optimiser has at the end
 
     @property
     def steps(self) -> int:
@@ -103,12 +104,12 @@ class Trained(NamedTuple):
 def fit(
     loss: Callable[[Batch], Tensor],
     batches: Iterable[Batch],
-    params: Iterable[nn.Parameter],
+    steps: Steps,
     how: Training,
     rates: Iterable[float],
 ) -> Fitted:
     """Runs the loop of every training: clients' phases, tuning, and servers."""
-    steps, total, sizes = how.optimiser.start(params), 0.0, Counter[int]()
+    total, sizes = 0.0, Counter[int]()
     for batch, lr in zip(batches, rates, strict=True):
         value = loss(batch)
         steps.zero_grad()
@@ -145,7 +146,7 @@ def train(
                 continue  # a user froze all that it would train, or that part has no weights
             num_steps, batches = batches_of(client, phase, local, ctx, stream)
             rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
-            fitted = fit(partial(phase.loss, client), batches, params, local, rates)
+            fitted = fit(partial(phase.loss, client), batches, local.optimiser.start(params), local, rates)
         if not fitted.is_finite:
             raise Diverged(client.id, ctx.t, norm)
         ran.append(Trained(phase, fitted))
@@ -264,6 +265,12 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
 def outputs(client: "Client", samples: Samples) -> Tensor:
     """Returns the logits of the client's net as it is now: [n, S]."""
     return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
+
+
+@torch.no_grad()
+def all_representations(client: "Client", samples: Samples) -> Tensor:
+    """Returns what the header sees of every sample, in their order: [n, d]."""
+    return torch.cat([representations for _, representations in _passes(client, samples)])
 
 
 def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:

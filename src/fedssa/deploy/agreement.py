@@ -180,7 +180,9 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         }
         | ({"public": asdict(public)} if public else {})
     )
-    return Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
+    made = Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
+    settings.method.refuse(made.task, settings.server)
+    return made
 
 
 def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,6 +197,10 @@ def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_method(settings: Settings, name: str, public: PublicSection | None) -> None:
     method = settings.method
+    if method.simulation_only:
+        raise SettingsError(
+            f"method.name = {name!r}: runs in simulation only, because {method.simulation_only}; choose another method"
+        )
     if (method.needs_shared_model or method.needs_same_models) and settings.models.shared is None:
         raise SettingsError(f"method.name = {name!r}: name the model that all sites have as models.shared")
     if method.groups == "architecture" and settings.models.prototypes is None:

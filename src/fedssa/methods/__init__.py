@@ -6,7 +6,9 @@ from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
+from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
@@ -15,6 +17,8 @@ from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_groups import FedSSAGroups
 from fedssa.methods.fedssa_plus import FedSSAPlus
+from fedssa.methods.fedtgp import FedTGP
+from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
@@ -36,8 +40,12 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedgkt": FedGKT,
     "fedmrl": FedMRL,
     "pfedes": PFedES,
+    "fedtgp": FedTGP,
+    "fedgen": FedGen,
+    "fedzkt": FedZKT,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -59,6 +67,8 @@ __all__ = [
     "FedAvg",
     "FedClassAvg",
     "FedGH",
+    "FedGKT",
+    "FedGen",
     "FedKD",
     "FedMRL",
     "FedPer",
@@ -67,6 +77,8 @@ __all__ = [
     "FedSSA",
     "FedSSAGroups",
     "FedSSAPlus",
+    "FedTGP",
+    "FedZKT",
     "LGFedAvg",
     "PFedES",
     "Standalone",

@@ -45,16 +45,19 @@ def _defaults(settings: Settings, section: str) -> Mapping[str, Any]:
     found |= {field.name: field.default_factory() for field in fields(part) if field.default_factory is not MISSING}
     if section in ("local", "server"):
         found |= _beside_lr(getattr(settings, section).optimiser)
-    found |= _of_the_method(settings.table["method"]["name"], section)
+    found |= _of_the_method(settings, section, found)
     plain: Mapping[str, Any] = json.loads(json.dumps(found, default=str))
     return plain
 
 
-def _of_the_method(name: str, section: str) -> dict[str, Any]:
-    """Returns what a method or a preset says of a section where a recipe is silent."""
+def _of_the_method(settings: Settings, section: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a method or preset says where a recipe is silent; momentum and decay go with its optimiser alone."""
+    name = settings.table["method"]["name"]
     if section == "method":
         return dict(PRESETS[name][1].settings) if is_preset(name) else {}
-    return {**own_defaults(name).get(section, {}), **fixed(name).get(section, {})}
+    own = {**own_defaults(name).get(section, {}), **fixed(name).get(section, {})}
+    another = settings.table.get(section, {}).get("optimizer") != own.get("optimizer", usual.get("optimizer"))
+    return {key: value for key, value in own.items() if not (another and key in BESIDE_LR)}
 
 
 def _beside_lr(optimiser: Optimiser) -> dict[str, Any]:

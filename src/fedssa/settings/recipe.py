@@ -24,7 +24,7 @@ from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
 from fedssa.settings.sections import fixed, is_preset, own_defaults
-from fedssa.settings.training import local_training, server_training
+from fedssa.settings.training import local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
 
@@ -208,7 +208,10 @@ def _with_the_methods_own(given: dict[str, Table]) -> dict[str, Table]:
     """Adds a method's own defaults to what other sections say; what a preset means by its name wins over both."""
     _move_header_scale(given["method"], given["models"])
     own, meant = own_defaults(given["method"]["name"]), fixed(given["method"]["name"])
-    return {section: {**own.get(section, {}), **table, **meant.get(section, {})} for section, table in given.items()}
+    return {
+        section: {**with_own_defaults(table, own.get(section, {})), **meant.get(section, {})}
+        for section, table in given.items()
+    }
 
 
 def _move_header_scale(method: Table, models: Table) -> None:

@@ -72,6 +72,12 @@ def server_training(table: Mapping[str, Any]) -> tuple[Training, dict[str, Any]]
     return Training(**values), resolved
 
 
+def with_own_defaults(table: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds what a method says where a recipe is silent; its momentum and decay belong to its optimiser alone."""
+    left_out = BESIDE_LR if "optimizer" in table else ()
+    return {**{key: value for key, value in own.items() if key not in left_out}, **table}
+
+
 def _training(section: str, said: ServerSection) -> tuple[dict[str, Any], dict[str, Any]]:
     optimizer = _chosen(f"{section}.optimizer", said.optimizer, OPTIMISERS)
     schedule = _chosen(f"{section}.schedule", said.schedule, SCHEDULES)

@@ -117,6 +117,7 @@ def start(
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = SimulatedClients.prepared(settings)
         clients.check_models()
+        settings.method.refuse(clients.task, settings.server)
         dataset = clients.dataset
         with writing(out, begun=False):
             about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
