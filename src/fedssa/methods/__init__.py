@@ -5,9 +5,11 @@ from fedssa.core.method import Preset
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
+from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedmatch import FedMatch
 from fedssa.methods.fedproto import FedProto
 from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
@@ -28,6 +30,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedclassavg": FedClassAvg,
     "fedavg": FedAvg,
     "fedrep": FedRep,
+    "fedbabu": FedBABU,
+    "fedmatch": FedMatch,
     "fedgh": FedGH,
     "ds-fl": DSFL,
 }
@@ -49,9 +53,11 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "FedAvg",
+    "FedBABU",
     "FedClassAvg",
     "FedGH",
     "FedKD",
+    "FedMatch",
     "FedProto",
     "FedRep",
     "FedSSA",
