@@ -28,7 +28,8 @@ def test_all_is_every_method_that_the_federation_allows_and_the_control(tmp_path
         for run in plan(tiny(models={"archs": ["mlp-1"]}), ["all"], 1, tmp_path, keep_models=False)
     }
     expected = (
-        "standalone standalone-scaled fedssa fedssa-plus fedproto fd fml fedkd lg-fedavg fedclassavg fedrep fedgh"
+        "standalone standalone-scaled fedssa fedssa-plus fedproto fd fml fedkd lg-fedavg fedclassavg fedrep fedgh "
+        "fedbabu fedmatch"
     )
     assert different == set(expected.split())
     assert same == different | {"fedavg"}
