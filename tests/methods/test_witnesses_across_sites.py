@@ -24,11 +24,9 @@ from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
 from tests.methods.test_witnesses_agree import CLIENTS, METHODS, ROUNDS, cohorts, late, seed, settings_of
 
 
-def without_flops(found: Any) -> list[RoundRecord]:
+def without_flops(records: Any) -> list[RoundRecord]:
     """A site does not count them: they hint at its model's size; nor does its server."""
-    records = list(found)
-    clients = [tuple(replace(c, flops=None, tuning_flops=None) for c in r.clients) for r in records]
-    return [replace(r, server_flops=None, clients=own) for r, own in zip(records, clients, strict=True)]
+    return [replace(r, server_flops=None, clients=tuple(replace(c, flops=None) for c in r.clients)) for r in records]
 
 
 def refuse(_: RecordDict) -> RecordDict:

@@ -30,10 +30,10 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedclassavg": FedClassAvg,
     "fedavg": FedAvg,
     "fedrep": FedRep,
-    "fedbabu": FedBABU,
-    "fedmatch": FedMatch,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "fedbabu": FedBABU,
+    "fedmatch": FedMatch,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
