@@ -375,6 +375,9 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedper": {"floats": (torch.float32, [10])},
     "fedsim": {"floats": (torch.float32, [10])},
     "fedrep": {"floats": (torch.float32, [10])},
+    "fedalt": {"floats": (torch.float32, [10])},
+    "fedbabu": {"floats": (torch.float32, [10])},
+    "fedmatch": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
     "fedgkt": {  # of two samples

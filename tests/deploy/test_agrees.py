@@ -26,7 +26,8 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
     """A site does not count them: they hint at its model's size; nor does its server."""
-    return [replace(r, server_flops=None, clients=tuple(replace(c, flops=None) for c in r.clients)) for r in records]
+    clients = [tuple(replace(c, flops=None, tuning_flops=None) for c in r.clients) for r in records]
+    return [replace(r, server_flops=None, clients=own) for r, own in zip(records, clients, strict=True)]
 
 
 @pytest.mark.filterwarnings("ignore::fedssa.errors.FedSSAWarning")  # some methods give advice before every run

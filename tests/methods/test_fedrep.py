@@ -39,6 +39,7 @@ from tests.conftest import (
     server_at,
     tiny_net,
 )
+from tests.methods.contract import tiny_of
 from tests.tiny import tiny
 
 ONE_BATCH = LocalTraining(batch_size=8, lr=0.1)
@@ -232,6 +233,17 @@ def _inputs(method: Any) -> list[Tensor]:
     net = SplitModel(noting, nn.Linear(4, 3), channels_last=False)
     make_client(train=(0, 1, 2, 0, 1, 2, 1), net=net, task=task, method=method).run_round(None, 0)
     return noting.seen
+
+
+def test_fedalt_is_fedrep_with_equal_epochs_and_weights_by_samples() -> None:
+    fedalt = parse_settings(tiny(method={"name": "fedalt"})).method
+    assert fedalt == FedRep(head_epochs=0, weights="count")
+    alike = FedRep(head_epochs=1, weights="count")  # the tiny federation trains one epoch
+    runs = [list(tiny_of(m).play()) for m in (fedalt, alike, replace(alike, weights="equal"))]
+    states = [[digest(tensors_in(each.server)) for each in run] for run in runs]
+    records = [[each.record.to_json() for each in run] for run in runs]
+    assert (states[0], records[0]) == (states[1], records[1])
+    assert states[0] != states[2]
 
 
 # -- what travels ----------------------------------------------------------------------------------------------------

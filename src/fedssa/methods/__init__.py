@@ -5,11 +5,13 @@ from fedssa.core.method import Preset
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
+from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedmatch import FedMatch
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
 from fedssa.methods.fedproto import FedProto
@@ -46,6 +48,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedtgp": FedTGP,
     "fedgen": FedGen,
     "fedzkt": FedZKT,
+    "fedbabu": FedBABU,
+    "fedmatch": FedMatch,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -65,12 +69,14 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "FedAvg",
+    "FedBABU",
     "FedClassAvg",
     "FedGH",
     "FedGKT",
     "FedGen",
     "FedKD",
     "FedMRL",
+    "FedMatch",
     "FedPer",
     "FedProto",
     "FedRep",

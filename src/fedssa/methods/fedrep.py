@@ -11,7 +11,9 @@ ICML 2021.
 
 A group is clients whose extractors have the same layout and the same start: all begin with one extractor. With
 all-different architectures nothing is shared. Frozen parts are in eval mode, and each phase has a fresh optimiser.
-The paper's mean is uniform, for clients of equal size; `weights = "count"` is for unequal ones.
+The paper's mean is uniform, for clients of equal size; `weights = "count"` is for unequal ones. With as many epochs of
+either phase and that mean it is FedAlt with the header as the personal part (preset `fedalt`; Pillutla, Malik, Mohamed,
+Rabbat, Sanjabi, Xiao: "Federated Learning with Partial Model Personalization", ICML 2022).
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.groups import Flat
-from fedssa.core.method import Method, Upload
+from fedssa.core.method import Method, Preset, Upload
 from fedssa.core.training import Phase
 from fedssa.methods.parts.extractors import Extractors, extractor_of, mean_by_group, replace_extractor
 
@@ -36,6 +38,13 @@ class FedRep(Method[Extractors, Flat, Flat]):
 
     groups: ClassVar[Literal["layout"]] = "layout"
     colour: ClassVar[str] = "#6e5c88"
+    presets: ClassVar = {
+        "fedalt": Preset(
+            {"head_epochs": 0, "weights": "count"},
+            "#3c4b3c",
+            "FedAlt (Pillutla et al., ICML 2022) with the header as the personal part: header and extractor in turn",
+        )
+    }
 
     head_epochs: Annotated[int, Ge(0)] = 10  # E_h; 0: as many as local.epochs
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples
