@@ -2,6 +2,7 @@
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
+from fedssa.methods.chfl import CHFL
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
@@ -13,6 +14,7 @@ from fedssa.methods.fedrep import FedRep
 from fedssa.methods.fedssa import FedSSA
 from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fml import FML
+from fedssa.methods.hfd import HFD
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.standalone import Standalone
 
@@ -30,6 +32,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedrep": FedRep,
     "fedgh": FedGH,
     "ds-fl": DSFL,
+    "hfd": HFD,
+    "chfl": CHFL,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -43,9 +47,11 @@ def colour_of(name: str) -> str | None:
 
 
 __all__ = [
+    "CHFL",
     "DSFL",
     "FD",
     "FML",
+    "HFD",
     "METHODS",
     "PRESETS",
     "FedAvg",
