@@ -246,6 +246,9 @@ def test_flops_by_hand() -> None:
     two = torch.tensor([0, 1])
     assert client.run_round(Down(True, two, third, two, zeros), 1).flops == 68 * (4 + 2 * 2) + 16 * 2
     assert client.run_round(Down(True, two, third, two[:0], zeros[:0]), 2).flops == 68 * (4 + 2 * 2) + 16 * 2
+    still = make_client(train=(0, 0, 1, 1), method=HFD(min_samples=2, gamma=0.0))  # mean inputs do not even pass
+    still._count_flops = counter.of_round
+    assert still.run_round(Down(True, two, third, two, zeros), 1).flops == 68 * 4 + 16 * 2
     other = make_client(train=(0, 0, 0, 1), method=TWO)  # the same message, and it is taught one class only
     other._count_flops = counter.of_round
     assert other.run_round(Down(True, two, third, two, zeros), 1).flops == 68 * (4 + 2) + 16

@@ -69,6 +69,13 @@ def test_teachers_are_the_others_last_outputs() -> None:
     assert sent(server, 3, 2, 0)["teachers"] == {0: [0.75, 0.25]}
 
 
+def test_the_order_in_which_owners_have_joined_does_not_matter() -> None:
+    """1 + 3e-8 is 1, and 18 · 3e-8 counts."""
+    found = {f"k{k}": up({0: HALF}, {0: [1.0 if k == 1 else 3e-8, 0.0]}) for k in range(1, 20)}
+    backwards = dict(reversed(found.items()))
+    assert sent(after(Owners(), 0, **found), 0, 1, 0) == sent(after(Owners(), 0, **backwards), 0, 1, 0)
+
+
 def test_a_class_with_one_owner_has_neither_mean_nor_teacher_for_it() -> None:
     server = after(Owners(), 0, k1=up({0: HALF}, {0: HALF}))
     assert sent(server, 1, 1, 0) == {"has_means": True, "teachers": {}, "means": {}}
