@@ -94,6 +94,32 @@ def test_a_teacher_that_arrives_later_is_counted_anew() -> None:
     assert told == [NUM * STEP, NUM * (STEP + 2 * 4 * 3), NUM * STEP]
 
 
+@message
+class Kept:
+    on: Tensor  # []
+
+
+class Switched(Method[Nothing, Nothing, Nothing]):
+    """From round 1 on a flag that it keeps says that every batch passes twice."""
+
+    @override
+    def client_init(self, client: Client, ctx: Context) -> None:
+        client.keep(Kept(torch.zeros((), dtype=torch.bool)))
+
+    @override
+    def receive(self, client: Client, down: Nothing | None, ctx: Context) -> None:
+        client[Kept].on.fill_(ctx.t > 0)
+
+    @override
+    def loss(self, client: Client, batch: Batch) -> Tensor:
+        return twice(client, batch) if client[Kept].on else plain(client, batch)
+
+
+def test_a_step_is_counted_anew_when_a_flag_is_set() -> None:
+    client = client_with(Switched(), num=NUM, count_flops=FlopCounter().of_round)
+    assert [client.run_round(None, t).flops for t in range(2)] == [NUM * STEP, 2 * NUM * STEP]
+
+
 class LaterInPhases(Method[Nothing, Nothing, Nothing]):
     """From round 1 on a phase on public data goes first."""
 

@@ -400,6 +400,13 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
         "w.header.weight": (torch.float32, [3, 2]),
         "w.header.bias": (torch.float32, [3]),
     },
+    "hfd": {  # of class 0, which has ten samples; class 1 has too few
+        "classes": (torch.int64, [1]),
+        "outputs": (torch.float32, [1, 3]),
+        "mean_classes": (torch.int64, [1]),
+        "means": (torch.float32, [1, 4]),
+    },
+    "chfl": HEADER,
 }
 
 
@@ -417,8 +424,8 @@ def test_the_list_of_what_leaves_a_client_names_every_method() -> None:
 @pytest.mark.parametrize("name", LEAVES)
 def test_all_tensors_that_leave_a_client_of_every_method(name: str) -> None:
     method = built(name)
-    # one training sample: the update of a matrix is of rank 1
-    labels = (0, 1) if name != "fedkd" else (0,)
+    # fedkd, one training sample: the update of a matrix is of rank 1
+    labels = {"fedkd": (0,), "hfd": (0,) * 10 + (1,) * 9}.get(name, (0, 1))
     client = make_client(method=method, train=labels, **declared(method, tiny_net()))
     start = method.server_init(server_at(-1, public=PUBLIC))
     down = method.downlink(start, client.hello(evaluate_start=False), server_at(0, public=PUBLIC))

@@ -236,9 +236,9 @@ class InGroups(Method[Nothing, Nothing, Nothing]):
 
 def test_letters_stand_for_what_the_receiver_knows() -> None:
     who = ClientInfo(2, (0, 1), 12)
-    assert Standalone().shapes(who, at(0)).sizes == {"S": 3, "S_k": 2, "d": 2, "n": 12}
+    assert Standalone().shapes(who, at(0)).sizes == {"S": 3, "S_k": 2, "d": 2, "n": 12, "X": 4}
     assert Standalone().shapes(who, at(0)).seen_classes == (0, 1)
-    task = Task(num_classes=3, input_shape=(4,), width=2, num_clients=9)
+    task = Task(num_classes=3, input_shape=(3, 4, 5), width=2, num_clients=9)
     public = public_data(vectors([0] * 6), "own", 4)
     ctx = Context(task, 0, public)
     grouped = ClientInfo(2, (0, 1), 12, None, "0123456789abcdef-345")
@@ -247,6 +247,7 @@ def test_letters_stand_for_what_the_receiver_knows() -> None:
         "S_k": 2,
         "d": 2,
         "n": 12,
+        "X": 60,
         "N": 9,
         "P": 4,
         "L": 345,

@@ -13,7 +13,7 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
 from fedssa.errors import AnswerError
-from fedssa.methods import METHODS, PRESETS, FedKD, FedProto, FedSSA
+from fedssa.methods import HFD, METHODS, PRESETS, FedKD, FedProto, FedSSA
 from tests.conftest import PUBLIC, TASK, at, declared, make_client, server_at
 
 FORMS: dict[str, AnyMethod] = {
@@ -23,6 +23,7 @@ FORMS: dict[str, AnyMethod] = {
     "masked, all": FedSSA(upload_form="masked", shared_rows="all"),
     "counted": FedSSA(class_weights="count"),
     "counted, all": FedSSA(class_weights="count", shared_rows="all"),
+    "hfd": HFD(min_samples=2),  # by default this client has too few samples to send anything
 }
 Sent = tuple[AnyMethod, Client, Any]
 

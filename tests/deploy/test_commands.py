@@ -40,6 +40,14 @@ def test_check_tells_what_would_be_sent(tmp_path: Path, command: Command) -> Non
     assert "of which 380 are tensors" in said
 
 
+def test_check_tells_what_the_method_says_of_itself(tmp_path: Path, command: Command) -> None:
+    sites_of(tiny(data=FEW, method={"name": "hfd", "min_samples": 2}), tmp_path)
+    _, said = command("site", "check", tmp_path / "site_0.py", "--federation", tmp_path / "federation.toml")
+    assert "warning: MEAN INPUTS ARE DATA: hfd sends" in said
+    assert said.index("MEAN INPUTS ARE DATA") < said.index("it would send")
+    assert "payload means: float32 5×" in said
+
+
 def test_check_of_a_site_that_does_not_fit_says_why(tmp_path: Path, command: Command) -> None:
     sites_of(tiny(data=FEW), tmp_path)
     toml = tmp_path / "federation.toml"

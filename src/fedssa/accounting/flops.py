@@ -3,8 +3,9 @@
 A client's step is counted with torch's own formulas on a copy of the client, for three small batches; all methods are
 at most quadratic in the batch, so these three say what any batch costs. The extra models, views and passes of a method
 are in it, because it is the method's own loss that runs, with the phase's own frozen parts. A step is counted anew when
-what it does may have changed: another phase, another downlink (a teacher has arrived), another layout. What a server
-trains is counted while it trains. Evaluation, SVD and means are not counted.
+what it does may have changed: another phase, another downlink (a teacher has arrived), another layout, more or fewer
+flags set among what the client keeps (a class is taught). What a server trains is counted while it trains. Evaluation,
+SVD and means are not counted.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -49,10 +50,10 @@ class FlopCounter:
 
     def of_round(self, client: Client, trained: Sequence[Trained], ctx: Context) -> int:
         """Counts phases that have run, and the passes through the extractor besides them."""
-        layout = _layout(client.state())
+        layout, flags = _layout(client.state()), _flags(client.state())
         total = 0
         for number, (phase, fitted) in enumerate(trained):
-            key = (client.method, number, _kind(phase), layout, _layout(tensors_in(client.downlink)))
+            key = (client.method, number, _kind(phase), layout, flags, _layout(tensors_in(client.downlink)))
             if key not in self._steps:
                 self._steps[key] = count_step(client, phase, ctx)
             total += sum(num * self._steps[key].of_batch(size) for size, num in fitted.sizes.items())
@@ -69,6 +70,10 @@ def _kind(phase: Phase) -> Hashable:
 
 def _layout(tensors: Tensors) -> Hashable:
     return tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items())
+
+
+def _flags(tensors: Tensors) -> Hashable:
+    return tuple((name, int(tensor.sum())) for name, tensor in tensors.items() if tensor.dtype == torch.bool)
 
 
 def count_step(client: Client, phase: Phase, ctx: Context) -> StepCost:

@@ -11,8 +11,8 @@ absent. `encode` makes one JSON object and named tensors of a message, `decode` 
 field that does not fit; `check` compares a message with the shapes of a federation. Nothing else packs or unpacks.
 
 The letters of shapes are the paper's:  S classes · S_k seen classes of the client · d width of the representation ·
-n its training samples · P public samples of a round · N clients · L numbers of its extractor. Any other letter stands
-for the size it has when it is first met in a message.
+n its training samples · P public samples of a round · N clients · L numbers of its extractor · X numbers of an input.
+Any other letter stands for the size it has when it is first met in a message.
 """
 
 import json

@@ -1,5 +1,6 @@
 """A federated method is a class of hooks. Their defaults exchange nothing: that is Standalone."""
 
+import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -183,6 +184,7 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Says what the letters stand for in a message from or to this client."""
         task = ctx.task
         sizes = {"S": task.num_classes, "S_k": len(info.seen_classes), "d": task.width, "n": info.num_train}
+        sizes["X"] = math.prod(task.input_shape)
         if task.num_clients:
             sizes["N"] = task.num_clients
         if ctx.public is not None:

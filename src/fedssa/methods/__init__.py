@@ -2,6 +2,7 @@
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
+from fedssa.methods.chfl import CHFL
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
@@ -22,6 +23,7 @@ from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fedtgp import FedTGP
 from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
+from fedssa.methods.hfd import HFD
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
@@ -50,6 +52,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedzkt": FedZKT,
     "fedbabu": FedBABU,
     "fedmatch": FedMatch,
+    "hfd": HFD,
+    "chfl": CHFL,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -63,9 +67,11 @@ def colour_of(name: str) -> str | None:
 
 
 __all__ = [
+    "CHFL",
     "DSFL",
     "FD",
     "FML",
+    "HFD",
     "METHODS",
     "PRESETS",
     "FedAvg",

@@ -25,6 +25,7 @@ from fedssa.core.fields import ids, probabilities
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch
+from fedssa.methods.parts.class_rows import mean_of_each
 
 
 @message
@@ -70,13 +71,9 @@ class FD(Method[Reports, Down, Up]):
 
     @override
     def downlink(self, server: Reports, to: ClientInfo, ctx: ServerContext) -> Down | None:
-        others = [report for k, report in sorted(server.upload.items()) if k != to.id]
-        teachers = {}
-        for label in to.seen_classes:
-            outputs = [report.outputs[report.classes == label] for report in others if label in report.classes]
-            if outputs:
-                teachers[label] = torch.cat(outputs).mean(dim=0)
-        return Down(torch.tensor(list(teachers)), torch.stack(list(teachers.values()))) if teachers else None
+        others = [(report.classes, report.outputs) for k, report in sorted(server.upload.items()) if k != to.id]
+        classes, teachers = mean_of_each(others, to.seen_classes, ctx.task.num_classes)
+        return Down(classes, teachers) if len(classes) else None
 
     @override
     def receive(self, client: Client, down: Down | None, ctx: Context) -> None:

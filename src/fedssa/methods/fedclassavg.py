@@ -29,8 +29,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch
-from fedssa.methods.parts.header import GlobalHeader, Header, header_of, replace_header
-from fedssa.methods.parts.means import mean
+from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_header, replace_header
 
 
 @message
@@ -89,8 +88,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
 
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
-        samples = [upload.info.num_train for upload in uploads]
-        return GlobalHeader(mean([upload.payload.rows for upload in uploads], samples))
+        return mean_header(uploads, "count")
 
 
 def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:

@@ -18,8 +18,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
-from fedssa.methods.parts.header import GlobalHeader, Header, header_of, replace_header
-from fedssa.methods.parts.means import mean
+from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_header, replace_header
 
 
 @final
@@ -46,5 +45,4 @@ class LGFedAvg(Method[GlobalHeader, Header, Header]):
 
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
-        weights = [upload.info.num_train if self.weights == "count" else 1 for upload in uploads]
-        return GlobalHeader(mean([upload.payload.rows for upload in uploads], weights))
+        return mean_header(uploads, self.weights)

@@ -10,6 +10,7 @@ from fedssa.methods.parts.class_rows import (
     class_mask,
     known_of,
     mean_by_class,
+    mean_of_each,
     mean_row_change,
     shaking,
     stabilising_mu,
@@ -144,3 +145,20 @@ def test_of_some_classes_those_that_the_server_knows() -> None:
     known = torch.tensor([True, False, True, True])
     assert known_of((3, 1, 0), known).tolist() == [0, 3]
     assert known_of((1,), known).tolist() == []
+
+
+# -- the mean of each class that somebody has reported -----------------------------------------------------------
+def test_a_uniform_mean_of_each_label_that_some_report_has() -> None:
+    reports = [
+        (torch.tensor([0, 2]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])),
+        (torch.tensor([2]), torch.tensor([[4.0, 3.0]])),
+    ]
+    labels, means = mean_of_each(reports, (1, 2), 2)
+    assert (labels.tolist(), means.tolist()) == ([2], [[2.5, 2.0]])
+    labels, means = mean_of_each(iter(reports), (0, 2), 2)  # all labels see all reports
+    assert (labels.tolist(), means.tolist()) == ([0, 2], [[2.0, 0.0], [2.5, 2.0]])
+
+
+def test_without_any_report_there_are_no_means() -> None:
+    labels, means = mean_of_each([], (0, 1), 5)
+    assert (labels.dtype, labels.shape, means.shape) == (torch.int64, (0,), (0, 5))

@@ -30,6 +30,7 @@ class Preview:
     num_bytes: int
     num_payload_bytes: int
     public: str | None  # what public data it has, if the federation has some
+    advice: list[str]  # what the method says that its users should know
 
 
 def preview(reference: str, federation: Federation) -> Preview:
@@ -66,6 +67,7 @@ def preview(reference: str, federation: Federation) -> Preview:
         num_bytes=sum(map(_size, _fields(said).values())),
         num_payload_bytes=num_bytes(answer.payload),
         public=None if federation.public is None else _in_words(federation.public),
+        advice=method.advice(ctx),
     )
 
 

@@ -1,7 +1,7 @@
 """Class rows are what is exchanged and averaged class by class, rows of headers above all."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -34,6 +34,20 @@ def mean_by_class(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Te
     uploaded = total > 0
     mean[~uploaded] = previous[~uploaded]
     return mean, uploaded
+
+
+def mean_of_each(reports: Iterable[tuple[Tensor, Tensor]], labels: Iterable[int], size: int) -> tuple[Tensor, Tensor]:
+    """Takes for each label the uniform mean of its rows in reports (classes, rows [., size]).
+
+    Returns the labels that some report has, and their means.
+    """
+    reports, means = list(reports), dict[int, Tensor]()
+    for label in labels:
+        rows = [rows[classes == label] for classes, rows in reports if label in classes]
+        if rows:
+            means[label] = torch.cat(rows).mean(dim=0)
+    rows_of = torch.stack(list(means.values())) if means else torch.zeros(0, size)
+    return torch.tensor(list(means), dtype=torch.int64), rows_of
 
 
 def mean_row_change(before: Tensor, after: Tensor, which: Tensor) -> float | None:

@@ -1,6 +1,7 @@
 """A whole header travels as a message, for methods that average all of it."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -8,7 +9,9 @@ from torch import Tensor
 from fedssa.core.client import Client
 from fedssa.core.fields import f32
 from fedssa.core.message import message
+from fedssa.core.method import Upload
 from fedssa.core.split import header_rows, set_header_rows
+from fedssa.methods.parts.means import mean
 
 
 @message
@@ -29,3 +32,9 @@ def header_of(client: Client) -> Header:
 
 def replace_header(client: Client, header: Header) -> None:
     set_header_rows(client.net.header, torch.arange(len(header.rows)), header.rows)
+
+
+def mean_header(uploads: Sequence[Upload[Header]], weights: Literal["equal", "count"]) -> GlobalHeader:
+    """Averages this round's headers, uniformly or by training samples."""
+    shares = [upload.info.num_train if weights == "count" else 1 for upload in uploads]
+    return GlobalHeader(mean([upload.payload.rows for upload in uploads], shares))
