@@ -35,6 +35,7 @@ class FedRep(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; each trains its header first, then the extractor."""
 
     groups: ClassVar[Literal["layout"]] = "layout"
+    travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#6e5c88"
 
     head_epochs: Annotated[int, Ge(0)] = 10  # E_h; 0: as many as local.epochs

@@ -27,6 +27,7 @@ from fedssa.methods.parts.means import mean
 class LGFedAvg(Method[GlobalHeader, Header, Header]):
     """The whole header is averaged and replaced; the extractor stays local."""
 
+    travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#008e3b"
 
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples
