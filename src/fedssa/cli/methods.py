@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from fedssa.cli.common import DataDir, Set, app, out, plain, print_list, recipe_table
-from fedssa.errors import SettingsError
+from fedssa.cli.common import DataDir, Set, app, err, out, plain, print_list, recipe_table
+from fedssa.errors import ClientError, ModelError, SettingsError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("method", "shares", "models", "needs", "trained by")
 NONE = "–"
-EXACT = 10_000  # smaller numbers are shown to the last digit
+EXACT = 100_000  # smaller numbers are shown to the last digit
 WIDTH = 100  # columns of the table, at most
 
 
@@ -76,15 +76,15 @@ def _numbers(listed: "list[Entry]", table: Mapping[str, Any]) -> "dict[str, Numb
     """Returns what a participant sends and receives with each method, or why the recipe does not allow it."""
     from fedssa.studies.rehearsal import Rehearsal
 
-    rehearsal = Rehearsal(table)
+    rehearsal = Rehearsal(table)  # what is wrong with the recipe itself is said here, once
     found: dict[str, Numbers | str] = {}
-    for entry in listed:
-        try:
-            found[entry.name] = rehearsal.numbers(entry.name)
-        except SettingsError as error:
-            found[entry.name] = str(error).removeprefix(f"method.name = {entry.name!r}: ")
-    if all(isinstance(numbers, str) for numbers in found.values()):
-        raise SettingsError(next(str(reason) for reason in found.values()))
+    with err.status("rehearsing") as status:
+        for entry in listed:
+            status.update(f"rehearsing {entry.name}")
+            try:
+                found[entry.name] = rehearsal.numbers(entry.name)
+            except (SettingsError, ModelError, ClientError) as error:
+                found[entry.name] = str(error).removeprefix(f"method.name = {entry.name!r}: ")
     return found
 
 
@@ -108,8 +108,8 @@ def _amount(value: int) -> str:
 
 # -- on the terminal -------------------------------------------------------------------------------------------------
 def _cells(entry: "Entry") -> list[str]:
-    shared, needed = ", ".join(entry.shares) or "nothing", ", ".join(entry.needs) or NONE
-    return [entry.name, shared, entry.models, needed, ", ".join(entry.trained_by)]
+    needed = ", ".join(entry.needs) or NONE
+    return [entry.name, entry.shared, entry.models, needed, ", ".join(entry.trained_by)]
 
 
 def _table(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> "Table":
@@ -140,7 +140,7 @@ def _print_remarks(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]"
         out.print("≈: it depends on what the clients have learnt")
     for name, reason in numbers.items():
         if isinstance(reason, str):
-            out.print(f"{name} {plain(reason)}", highlight=False, soft_wrap=True)
+            out.print(f"{name}: {plain(reason)}", highlight=False, soft_wrap=True)
 
 
 def _print_one(name: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.fields import Like, Shaped
-from fedssa.core.message import hints, rules
+from fedssa.core.message import Nothing, hints, rules
 from fedssa.core.method import Kind
 from fedssa.methods import METHODS
 
@@ -34,6 +34,12 @@ class Entry:
     @property
     def shares(self) -> tuple[Kind, ...]:
         return self.method.travels
+
+    @property
+    def shared(self) -> str:
+        """Says the same in words; a method of somebody else's need not declare what it sends."""
+        silent = self.method.messages()[1:] == (Nothing, Nothing)
+        return ", ".join(self.shares) or ("nothing" if silent else "not declared")
 
     @property
     def models(self) -> Heterogeneity:

@@ -19,7 +19,7 @@ from fedssa.core.rounds import Rounds, run_rounds
 from fedssa.core.samples import LocalData
 from fedssa.core.training import Phase
 from fedssa.records import RoundRecord
-from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.studies.plan import with_method
 
@@ -39,23 +39,18 @@ class Rehearsal:
     """Reads the recipe's data once, for all methods."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
-        self._table = table
-        self._known: SimulatedClients | None = None
+        self._table, self._clients = table, SimulatedClients.prepared(parse_settings(table))
 
     def numbers(self, method: str) -> Numbers:
         """Runs up to three rounds, of which the last is counted; raises what a run would raise before it starts."""
-        clients = self._clients(parse_settings(with_method(self._table, method)))
-        record = _last_round(clients)
+        settings = parse_settings(with_method(self._table, method))
+        brief = replace(settings, method=_brief(settings.method), server=replace(settings.server, epochs=1))
+        record = _last_round(self._clients.with_settings(brief))
         return Numbers(
             tuple(client.params_up for client in record.clients),
             tuple(client.params_down for client in record.clients),
             record.server_flops,
         )
-
-    def _clients(self, settings: Settings) -> SimulatedClients:
-        brief = replace(settings, method=_brief(settings.method), server=replace(settings.server, epochs=1))
-        self._known = SimulatedClients.prepared(brief) if self._known is None else self._known.with_settings(brief)
-        return self._known
 
 
 def _last_round(clients: SimulatedClients) -> RoundRecord:

@@ -60,11 +60,10 @@ def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path)
 
 def draw_family(members: Sequence[Member], kinds: Sequence[str], path: Path) -> None:
     """Draws what each method shares and who trains; as SVG it follows the reader's choice of light or dark."""
-    figure = family_figure(members, kinds)
-    if path.suffix.lower() == ".svg":
-        _write(svg_image(figure).encode(), path)
-    else:
-        _save(figure, path)
+    figure, ending = family_figure(members, kinds), path.suffix.lower()
+    if ending not in {".png", ".svg"}:
+        raise SettingsError(f"{path}: this picture is a PNG or SVG file, so its name should end in .png or .svg")
+    _write(png(figure) if ending == ".png" else svg_image(figure).encode(), path)
 
 
 def _told(style: Style, summary: RunSummary) -> Style:
