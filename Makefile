@@ -15,7 +15,7 @@ help:
 	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make golden       write the golden records of this machine again (a change of results)"
-	@echo "make docs         write the tables of the docs again that the program can print (a new method or option)"
+	@echo "make docs         write the tables and pictures of the docs again that the program can make (a new method or option)"
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"

@@ -1,18 +1,20 @@
-"""python -m tests.derived: write the blocks of the docs again that the program itself can print.
+"""python -m tests.derived: write again what the program itself can print or draw for the docs.
 
 A comment names the command, `<!-- derived: fedssa methods --markdown -->`; what it prints stands below, up to a second
-comment, `<!-- end -->`.
+comment, `<!-- end -->`. Pictures are named here, with the command that draws them.
 """
 
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^(<!-- derived: fedssa (.+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+PICTURES = {ROOT / "docs/methods.svg": "methods --figure"}
 
 
 def derived(text: str) -> str:
@@ -25,13 +27,19 @@ def printed(arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def drawn(arguments: str, name: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        printed(f"{arguments} {shlex.quote(f'{folder}/{name}')}")
+        return Path(folder, name).read_text()
+
+
 def main() -> None:
-    for page in PAGES:
-        before = page.read_text()
-        after = derived(before)
-        if after != before:
-            page.write_text(after)
-            print(f"wrote {page.relative_to(ROOT)}")
+    after = {page: derived(page.read_text()) for page in PAGES}
+    after |= {picture: drawn(arguments, picture.name) for picture, arguments in PICTURES.items()}
+    for path, text in after.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

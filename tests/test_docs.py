@@ -19,7 +19,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.partition import PARTITIONS
 from fedssa.settings.recipe import Models, PublicSlice, RunOptions, parse_settings
 from fedssa.settings.training import LocalSection, ServerSection
-from tests.derived import BLOCK, PAGES, ROOT, derived
+from tests.derived import BLOCK, PAGES, PICTURES, ROOT, derived, drawn
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -88,6 +88,11 @@ def test_toml_in_the_docs_is_valid(page: Path) -> None:
 def test_what_the_program_can_print_is_what_it_prints(page: Path) -> None:
     text = page.read_text()
     assert derived(text) == text, f"{page.name}: make docs writes it again"
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_what_the_program_can_draw_is_what_it_draws(picture: Path) -> None:
+    assert drawn(PICTURES[picture], picture.name) == picture.read_text(), f"{picture.name}: make docs draws it again"
 
 
 def test_every_method_option_and_preset_is_in_the_list() -> None:

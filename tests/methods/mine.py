@@ -39,6 +39,7 @@ class LatestBias:
 class Mine(Method[LatestBias, Bias, Bias]):
     """The bias of the header is averaged and mixed into each client's own."""
 
+    travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#123abc"
 
     share: Annotated[float, Ge(0), Le(1)] = 0.75

@@ -48,7 +48,9 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs")
     (folder / "their_package").mkdir()
     (folder / "their_package" / "__init__.py").touch()
-    source = FILE.read_text().replace(f'    colour: ClassVar[str] = "{Mine.colour}"\n\n', "")
+    shown = f'    travels: ClassVar = ("headers",)\n    colour: ClassVar[str] = "{Mine.colour}"\n\n'
+    source = FILE.read_text().replace(shown, "")
+    assert source != FILE.read_text()
     (folder / "their_package" / "theirs.py").write_text(source)
     recipe(folder, {"name": FROM_OUTSIDE, "share": 0.5})
     for workers in ("1", "2"):
@@ -68,6 +70,13 @@ def test_a_method_from_outside_has_equal_records_on_one_process_and_on_two(their
 def test_a_method_from_outside_is_shown_with_its_option(theirs: Path) -> None:
     assert FROM_OUTSIDE in fedssa("show", "on-1", "on-2", cwd=theirs)
     assert RunDir.open(theirs / "on-1").settings["method"] == {"name": FROM_OUTSIDE, "share": 0.5}
+
+
+def test_a_method_from_outside_can_be_read_about(theirs: Path) -> None:
+    shown = fedssa("methods", FROM_OUTSIDE, cwd=theirs)
+    assert shown.startswith("A method as somebody would add it")
+    assert "shares      not declared\n" in shown
+    assert "options     share = 0.75\n" in shown
 
 
 def test_a_method_without_a_colour_has_that_of_its_name_in_every_picture(theirs: Path) -> None:
@@ -100,11 +109,18 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_method_of_ours_is_listed_with_what_its_file_says(ours: Path, tmp_path: Path) -> None:
-    assert f"mine               {WHAT_IT_DOES}\n" in fedssa("methods", cwd=tmp_path, sources=ours)
-    row = (
-        f"| [`mine`](../src/fedssa/methods/mine.py) | {WHAT_IT_DOES} | `bias` [S] | `bias` [S] | – | `share = 0.75` |\n"
-    )
-    assert row in fedssa("methods", "--markdown", cwd=tmp_path, sources=ours)
+    listed = fedssa("methods", cwd=tmp_path, sources=ours)
+    assert ["mine", "headers", "any", "–", "clients"] in [line.split() for line in listed.splitlines()]
+    page = fedssa("methods", "--markdown", cwd=tmp_path, sources=ours)
+    assert f"| [`mine`](../src/fedssa/methods/mine.py) | {WHAT_IT_DOES} | headers | any | – | clients |\n" in page
+    assert "| `mine` | `bias` [S] | `bias` [S] | `share = 0.75` |\n" in page
+
+
+def test_a_method_of_ours_is_in_the_picture_of_the_family(ours: Path, tmp_path: Path) -> None:
+    fedssa("methods", "--figure", "family.svg", cwd=tmp_path, sources=ours)
+    drawn = (tmp_path / "family.svg").read_text()
+    assert ">mine</text>" in drawn
+    assert f"--{Mine.colour.replace('#', 'c-')}:{Mine.colour}" in drawn
 
 
 def test_a_method_of_ours_runs_and_its_run_has_its_colour(ours: Path, tmp_path: Path) -> None:

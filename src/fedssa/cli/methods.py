@@ -1,108 +1,205 @@
 """methods."""
 
-from collections.abc import Iterator
-from dataclasses import fields
-from types import NoneType
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from fedssa.cli.common import app, first_line, print_list
+from fedssa.cli.common import DataDir, Set, app, err, out, plain, print_list, recipe_table
+from fedssa.errors import ClientError, ModelError, SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.core.client import AnyMethod
+    from rich.table import Table
+
+    from fedssa.studies.catalogue import Entry
+    from fedssa.studies.rehearsal import Numbers
+
+HEADINGS = ("method", "shares", "models", "needs", "trained by")
+NONE = "–"
+EXACT = 100_000  # smaller numbers are shown to the last digit
+WIDTH = 100  # columns of the table, at most
 
 
 @app.command()
 def methods(
+    name: Annotated[str | None, typer.Argument(help="One method, to read all about it.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            "--for", metavar="RECIPE", help="Add the numbers a round, up and down, of a participant in this recipe."
+        ),
+    ] = None,
+    assignments: Set = None,
+    data_dir: DataDir = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="A table for a page: what each one does, sends, needs and can be told.")
+        bool, typer.Option("--markdown", help="Tables for a page: what each one does, sends, needs and can be told.")
     ] = False,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Write a picture of the family to this file (SVG or PNG).")
+    ] = None,
 ) -> None:
-    """List the methods and presets."""
-    from fedssa.methods import METHODS, PRESETS
+    """List the methods and presets: what they share, which models may take part, what they need, and who trains."""
+    from fedssa.studies.catalogue import entries
 
-    if markdown:
-        typer.echo("\n".join((*_table(), "", *_presets())))
+    if name is not None:
+        _print_one(name)
         return
-    fixed = {n: ", ".join(f"{k} = {v}" for k, v in preset.means.items()) for n, (_, preset) in PRESETS.items()}
-    presets = {name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()}
-    print_list({name: first_line(cls) for name, cls in METHODS.items()} | presets)
+    listed = entries()
+    numbers = {} if recipe is None else _numbers(listed, recipe_table(recipe, assignments, None, data_dir))
+    if figure is not None:
+        _draw(listed, figure)
+    if markdown:
+        typer.echo("\n".join((*_facts(listed, numbers), "", *_messages(listed), "", *_presets())))
+        return
+    out.print(_table(listed, numbers), width=min(WIDTH, out.width))
+    _print_remarks(listed, numbers)
+    if figure is not None:
+        out.print(f"picture: {figure}", soft_wrap=True, highlight=False)
 
 
-def _table() -> Iterator[str]:
-    """Yields the lines of the table, all of which is declared in the methods' own files."""
-    from fedssa.methods import METHODS
+def _draw(listed: "list[Entry]", figure: Path) -> None:
+    from fedssa.core.method import Kind
+    from fedssa.report.figures.family import Member
+    from fedssa.report.figures.pictures import draw_family
 
-    yield "| method | what it does | goes up | comes down | needs | options |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for name, cls in METHODS.items():
-        module = cls.__module__.rpartition(".")[2]
-        options = {option.name: option.default for option in fields(cls)}  # type: ignore[arg-type]
-        cells = (
-            f"[`{name}`](../src/fedssa/methods/{module}.py)",
-            first_line(cls),
-            _payload(cls, cls.messages().up),
-            _payload(cls, cls.messages().down),
-            ", ".join(_needs(cls)) or "–",
-            _settings(options) or "–",
-        )
-        yield f"| {' | '.join(cells)} |"
+    members = [
+        Member(entry.name, entry.method.colour, entry.shares, entry.models, entry.method.server_trains)
+        for entry in listed
+    ]
+    draw_family(members, get_args(Kind), figure)
+
+
+# -- numbers a round -------------------------------------------------------------------------------------------------
+def _numbers(listed: "list[Entry]", table: Mapping[str, Any]) -> "dict[str, Numbers | str]":
+    """Returns what a participant sends and receives with each method, or why the recipe does not allow it."""
+    from fedssa.studies.rehearsal import Rehearsal
+
+    rehearsal = Rehearsal(table)  # what is wrong with the recipe itself is said here, once
+    found: dict[str, Numbers | str] = {}
+    with err.status("rehearsing") as status:
+        for entry in listed:
+            status.update(f"rehearsing {entry.name}")
+            try:
+                found[entry.name] = rehearsal.numbers(entry.name)
+            except (SettingsError, ModelError, ClientError) as error:
+                found[entry.name] = str(error).removeprefix(f"method.name = {entry.name!r}: ")
+    return found
+
+
+def _both_ways(entry: "Entry", numbers: "Numbers | str | None") -> list[str]:
+    if numbers is None or isinstance(numbers, str):
+        return [NONE, NONE]
+    about = "≈ " if entry.sizes_vary else ""
+    return [about + _range(numbers.up), about + _range(numbers.down)]
+
+
+def _range(values: tuple[int, ...]) -> str:
+    low, high = min(values), max(values)
+    return _amount(low) if low == high else f"{_amount(low)} … {_amount(high)}"
+
+
+def _amount(value: int) -> str:
+    from fedssa.report.read.costs import short
+
+    return f"{value:,}" if value < EXACT else short(value)
+
+
+# -- on the terminal -------------------------------------------------------------------------------------------------
+def _cells(entry: "Entry") -> list[str]:
+    needed = ", ".join(entry.needs) or NONE
+    return [entry.name, entry.shared, entry.models, needed, ", ".join(entry.trained_by)]
+
+
+def _table(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in HEADINGS:
+        table.add_column(heading, no_wrap=heading == "method")
+    for heading in ("up", "down") if numbers else ():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for entry in listed:
+        table.add_row(*_cells(entry), *(_both_ways(entry, numbers.get(entry.name)) if numbers else ()))
+    return table
+
+
+def _print_remarks(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> None:
+    from fedssa.methods import PRESETS
+
+    if not numbers:
+        settings = {name: preset.settings for name, (_, preset) in PRESETS.items()}
+        fixed = {name: ", ".join(f"{key} = {value}" for key, value in of.items()) for name, of in settings.items()}
+        print_list({name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()})
+        out.print("\nMore: fedssa methods NAME, and --for RECIPE for the numbers a round", highlight=False)
+        return
+    out.print("up, down: numbers that a participant sends and receives in a round, smallest … largest model")
+    if any(entry.sizes_vary and not isinstance(numbers[entry.name], str) for entry in listed):
+        out.print("≈: it depends on what the clients have learnt")
+    for name, reason in numbers.items():
+        if isinstance(reason, str):
+            out.print(f"{name}: {plain(reason)}", highlight=False, soft_wrap=True)
+
+
+def _print_one(name: str) -> None:
+    """Prints the docstring of the method's file, which has its paper and equations, then what it is in our words."""
+    from rich.text import Text
+
+    from fedssa.core.method import Method
+    from fedssa.methods import METHODS, PRESETS
+    from fedssa.settings.build import look_up
+    from fedssa.settings.toml import inline
+    from fedssa.studies.catalogue import Entry
+
+    cls: Any = PRESETS[name][0] if name in PRESETS else look_up("method", name, METHODS, PRESETS)
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise SettingsError(f"method = {name!r}: should name a method")
+    entry = Entry(name, cls)
+    fixed = PRESETS[name][1].settings if name in PRESETS else {}
+    options = ", ".join(f"{key} = {inline(value)}" for key, value in {**entry.options, **fixed}.items())
+    out.print(Text(inspect.getdoc(inspect.getmodule(cls)) or entry.about), soft_wrap=True)
+    facts = dict(zip(HEADINGS[1:], _cells(entry)[1:], strict=True)) | {"options": options or NONE}
+    out.print()
+    print_list(facts)
+
+
+# -- for a page ------------------------------------------------------------------------------------------------------
+def _facts(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> Iterator[str]:
+    ways = ["up", "down"] if numbers else []
+    yield from _head("method", "what it does", *HEADINGS[1:], *ways)
+    for entry in listed:
+        link = f"[`{entry.name}`](../src/fedssa/methods/{entry.module}.py)"
+        yield _line(link, entry.about, *_cells(entry)[1:], *(_both_ways(entry, numbers[entry.name]) if ways else ()))
+
+
+def _messages(listed: "list[Entry]") -> Iterator[str]:
+    yield from _head("method", "goes up", "comes down", "options")
+    for entry in listed:
+        up, down = ("<br>".join(fields) or "nothing" for fields in (entry.up, entry.down))
+        yield _line(f"`{entry.name}`", up, down, _settings(entry.options) or NONE)
 
 
 def _presets() -> Iterator[str]:
     from fedssa.methods import METHODS
 
-    yield "| preset | is | with |"
-    yield "| --- | --- | --- |"
+    yield from _head("preset", "is", "with")
     for name, cls in METHODS.items():
         for preset, fixed in cls.presets.items():
-            yield f"| `{preset}` | `{name}` | {_settings(fixed.means)} |"
+            yield _line(f"`{preset}`", f"`{name}`", _settings(fixed.means))
 
 
-def _settings(values: Any) -> str:
+def _head(*headings: str) -> Iterator[str]:
+    yield _line(*headings)
+    yield _line(*["---"] * len(headings))
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
     from fedssa.settings.toml import inline
 
     return ", ".join(f"`{name} = {inline(value)}`" for name, value in values.items())
-
-
-def _payload(cls: "type[AnyMethod]", kind: Any) -> str:
-    """Lists the fields of a message with their shapes, in the paper's letters."""
-    from fedssa.core.message import hints
-
-    return "<br>".join(f"`{name}`{_shape(cls, hint)}{_absent(hint)}" for name, hint in hints(kind).items()) or "nothing"
-
-
-def _shape(cls: "type[AnyMethod]", hint: Any) -> str:
-    from fedssa.core.fields import Like, Shaped
-    from fedssa.core.message import rules
-
-    for rule in rules(hint):
-        if isinstance(rule, Shaped):
-            return f" [{', '.join(rule.dims)}]"
-        if isinstance(rule, Like):
-            return " of the whole model" if cls.needs_same_models else f" of the {rule.model} model"
-    return ""
-
-
-def _absent(hint: Any) -> str:
-    """Says of `Tensor | None`, with or without a rule beside it, that it may be absent."""
-    may_be = NoneType in (*get_args(hint), *(kind for part in get_args(hint) for kind in get_args(part)))
-    return ", or none" if may_be else ""
-
-
-def _needs(cls: "type[AnyMethod]") -> Iterator[str]:
-    if cls.needs_same_models:
-        yield "one architecture"
-    if cls.needs_shared_model:
-        yield "`models.shared`"
-    if cls.needs_server_model:
-        yield "`models.server`"
-    if cls.needs_public != "no":
-        yield f"`[public]`, {cls.needs_public}"
-    if cls.groups == "layout":
-        yield "groups of equal extractors"
-    if cls.groups == "architecture":
-        yield "groups of equal architectures"
-    if cls.fixed_rounds is not None:
-        yield f"{cls.fixed_rounds} rounds"

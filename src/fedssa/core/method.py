@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from fedssa.core.task import Task
     from fedssa.core.training import Batch, Phase, Training
 
+Kind = Literal[  # what may travel, from little to much; pictures and lists show it in this order
+    "class rows",
+    "headers",
+    "prototypes",  # mean representations by class
+    "outputs",  # logits or probabilities
+    "features",  # representations of single samples
+    "mean inputs",
+    "generators",
+    "shared models",  # small ones that all clients have, beside their own
+    "extractors",
+    "models",  # the clients' own, whole
+]
 Server = TypeVar("Server")
 Down = TypeVar("Down")
 Up = TypeVar("Up")
@@ -77,6 +89,8 @@ class Method(ABC, Generic[Server, Down, Up]):
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.
+    travels: ClassVar[tuple[Kind, ...]] = ()  # what its clients and its server send, the main thing first
+    server_trains: ClassVar[bool] = False  # whether its `aggregate` uses `ctx.fit`
     colour: ClassVar[str] = ""  # in every picture
     presets: ClassVar[Mapping[str, Preset]] = {}
 

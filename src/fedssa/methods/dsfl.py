@@ -52,6 +52,7 @@ class DSFL(Method[SoftLabels, Outputs, Outputs]):
     """Softmax outputs on public samples are averaged and sharpened; clients distil from them before they train."""
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
+    travels: ClassVar = ("outputs",)
     colour: ClassVar[str] = "#fc4e8e"
 
     distill_epochs: Annotated[int, Ge(1)] = 5  # E_d

@@ -60,6 +60,7 @@ class Teachers:
 class FD(Method[Reports, Down, Up]):
     """Mean softmax outputs of the seen classes are shared; each client distils from the others' means."""
 
+    travels: ClassVar = ("outputs",)
     colour: ClassVar[str] = "#109dd9"
 
     gamma: Annotated[float, Ge(0)] = 0.1

@@ -36,6 +36,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
     """Whole models are averaged by samples and replaced; all clients need one architecture."""
 
     needs_same_models: ClassVar[bool] = True
+    travels: ClassVar = ("models",)
     colour: ClassVar[str] = "#2310b4"
 
     @override

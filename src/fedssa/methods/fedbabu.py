@@ -50,6 +50,7 @@ class FedBABU(Method[Extractors, Flat, Flat]):
     """Extractors are trained under one fixed header and averaged among clients of one architecture, who then tune."""
 
     groups: ClassVar[Literal["layout"]] = "layout"
+    travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#00a596"
 
     finetune_epochs: Annotated[int, Ge(0), Le(10**6)] = 5  # τ_f; 0: the model is evaluated as it was uploaded

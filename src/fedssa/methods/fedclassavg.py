@@ -46,6 +46,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     """The header is averaged; locally, contrastive learning on two augmented views and a proximal term."""
 
     num_views: ClassVar[int] = 2
+    travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#99980b"
 
     rho: Annotated[float, Ge(0)] = 0.1

@@ -109,6 +109,8 @@ class FedGen(Method[Learned, Down, Up]):
             "schedule": {"name": "step", "every": 1, "gamma": 0.98},
         }
     }
+    travels: ClassVar = ("headers", "generators")
+    server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#003c00"
 
     alpha: Annotated[float, Ge(0)] = 1.0  # weight of generated samples

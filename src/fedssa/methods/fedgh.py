@@ -48,6 +48,8 @@ class Up:
 class FedGH(Method[TrainedHeader, Header, Up]):
     """The server trains a global header on the clients' class means; every client starts its round with it."""
 
+    travels: ClassVar = ("prototypes", "headers")
+    server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#1b3462"
 
     in_order: bool = True  # a step for each mean, client by client; False: shuffled batches of server.batch_size

@@ -65,6 +65,8 @@ class Up:
 class FedGKT(Method[Teacher, Down, Up]):
     """Representation, logits and label of every sample go up; a server MLP learns from them and teaches back."""
 
+    travels: ClassVar = ("features", "outputs")
+    server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#3c004b"
 
     alpha: Annotated[float, Ge(0)] = 1.0  # α, of the distillation at the clients and at the server

@@ -99,6 +99,7 @@ class FedKD(Method[Mentee, Down, Update]):
     """A private mentor and a shared mentee teach each other; the mentee's updates travel compressed by SVD."""
 
     needs_shared_model: ClassVar[bool] = True
+    travels: ClassVar = ("shared models",)
     colour: ClassVar[str] = "#7f0070"
 
     t_start: Annotated[float, Gt(0), Le(1)] = 0.95  # energy that a compressed update keeps in the first round …

@@ -56,6 +56,7 @@ class FedMatch(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; each adds the output of a small private patch."""
 
     groups: ClassVar[Literal["layout"]] = "layout"
+    travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#7887ff"
 
     rank: Annotated[int, Ge(1), Le(10**4)] = 32  # r, the width of the patch

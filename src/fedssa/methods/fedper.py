@@ -31,6 +31,7 @@ class FedPer(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; headers stay with their clients."""
 
     groups: ClassVar[Literal["layout"]] = "layout"
+    travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#006969"
     presets: ClassVar = {"fedsim": Preset({"weights": "count"}, "#3c2d2d")}
 

@@ -63,6 +63,7 @@ class Up:
 class FedProto(Method[GlobalPrototypes, Down, Up]):
     """Mean representations of the seen classes are averaged; representations are pulled towards them."""
 
+    travels: ClassVar = ("prototypes",)
     colour: ClassVar[str] = "#0066ef"
 
     lam: Annotated[float, Ge(0)] = 1.0

@@ -37,6 +37,7 @@ class FedRep(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; each trains its header first, then the extractor."""
 
     groups: ClassVar[Literal["layout"]] = "layout"
+    travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#6e5c88"
     presets: ClassVar = {
         "fedalt": Preset(

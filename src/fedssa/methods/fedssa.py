@@ -69,6 +69,7 @@ class GlobalRows:
 class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     """Class rows of the header are averaged class by class and fused back with a decaying weight."""
 
+    travels: ClassVar = ("class rows",)
     colour: ClassVar[str] = "#d7191c"
     presets: ClassVar = {  # the ablations of the paper's appendix
         "m1-a": Preset({"shared_rows": "all", "scope": "all", "fusion": "replace"}, "#7335cb"),

@@ -71,6 +71,7 @@ class Up:
 class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     """FedSSA with FedProto's exchange and loss term on top: class rows and class prototypes travel together."""
 
+    travels: ClassVar = ("class rows", "prototypes")
     colour: ClassVar[str] = "#e0772e"
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5

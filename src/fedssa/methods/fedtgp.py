@@ -88,6 +88,8 @@ class FedTGP(Method[Trainable, Down, Up]):
     """The server trains global prototypes with a margin between classes; representations are pulled towards them."""
 
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"epochs": 100, "batch_size": 10, "momentum": 0.0}}
+    travels: ClassVar = ("prototypes",)
+    server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#a55a5a"
 
     lam: Annotated[float, Ge(0)] = 10.0

@@ -67,6 +67,8 @@ class FedZKT(Method[Models, Weights, Weights]):
     needs_shared_model: ClassVar[bool] = True
     groups: ClassVar[Literal["architecture"]] = "architecture"
     simulation_only: ClassVar[str] = "the server would have to know every architecture"
+    travels: ClassVar = ("models",)
+    server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#00003c"
 
     lam: Annotated[float, Ge(0)] = 0.01  # λ, of the pull towards the weights received

@@ -35,6 +35,7 @@ class FML(Method[Weights, Weights, Weights]):
     """A small shared model travels; on each client it and the private model teach each other."""
 
     needs_shared_model: ClassVar[bool] = True
+    travels: ClassVar = ("shared models",)
     colour: ClassVar[str] = "#68600c"
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # of cross-entropy in the private model's loss

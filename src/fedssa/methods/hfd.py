@@ -89,6 +89,7 @@ class Teachers:
 class HFD(Method[Owners, Down, Up]):
     """Mean inputs of the classes, which are data, travel once; clients distil from the others' outputs on them."""
 
+    travels: ClassVar = ("outputs", "mean inputs")
     colour: ClassVar[str] = "#4b0000"
 
     gamma: Annotated[float, Ge(0)] = 0.1

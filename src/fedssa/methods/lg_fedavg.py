@@ -26,6 +26,7 @@ from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_he
 class LGFedAvg(Method[GlobalHeader, Header, Header]):
     """The whole header is averaged and replaced; the extractor stays local."""
 
+    travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#008e3b"
 
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples

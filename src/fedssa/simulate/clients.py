@@ -60,6 +60,10 @@ class SimulatedClients:
         public = Dataset.open(Path(setup["public"])) if setup.get("public") else None
         return cls(parse_settings(setup["settings"]), Dataset.open(Path(setup["data"])), public)
 
+    def with_settings(self, settings: Settings) -> "SimulatedClients":
+        """Builds clients of other settings on the same data."""
+        return SimulatedClients(settings, self.dataset, self._public_dataset)
+
     def folders(self) -> dict[str, str]:
         """Tells where a worker finds the data."""
         public = {"public": str(self._public_dataset.folder)} if self._public_dataset is not None else {}
@@ -114,7 +118,7 @@ class SimulatedClients:
         rng = numpy_rng(self.settings.seed, "split", client=client)
         return split_by_class(self._dealt[client], self._y, rng, client=client)
 
-    def client(self, client: int) -> Client:
+    def client(self, client: int, *, counts_flops: bool = True) -> Client:
         settings = self.settings
         with one_thread():  # an initialiser's last bits may depend on the threads
             net, data = self.net(client), self.data(client)
@@ -127,7 +131,7 @@ class SimulatedClients:
                 settings.local,
                 settings.seed,
                 getattr(settings.data, "augmentations", ()),
-                self._flops.of_round,
+                self._flops.of_round if counts_flops else None,
                 settings.run.kernel,
                 self.public,
                 self.group_name(client),

@@ -77,13 +77,17 @@ def plan(
     planned = []
     for seed in range(first.seed, first.seed + num_seeds):
         for name in names:
-            method = table["method"] if table.get("method", {}).get("name") == name else {"name": name}
             run = {**table.get("run", {}), "keep_models": keep_models}
-            settings = parse_settings({**table, "seed": seed, "method": method, "run": run})
+            settings = parse_settings({**with_method(table, name), "seed": seed, "run": run})
             planned.append(Planned(out / f"{name.rpartition(':')[2]}-s{seed}", settings))
     if len({run.path for run in planned}) < len(planned):
         raise SettingsError(f"--methods {','.join(names)}: two of them would have the same directory")
     return planned
+
+
+def with_method(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns a recipe with another method, which has the recipe's options if it is the recipe's own."""
+    return {**table, "method": table["method"] if table.get("method", {}).get("name") == name else {"name": name}}
 
 
 def _expand(method: str, settings: Settings) -> list[str]:

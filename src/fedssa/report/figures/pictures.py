@@ -1,4 +1,4 @@
-"""Commands write these pictures as PNG files: runs side by side, methods over seeds, and who holds which classes."""
+"""Commands write these pictures as files: runs, methods over seeds, who holds which classes, the family of methods."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from fedssa.errors import FedSSAError, SettingsError
 from fedssa.report.figures.clients import client_figure
+from fedssa.report.figures.family import Member, family_figure
 from fedssa.report.figures.frame import HEIGHT
 from fedssa.report.figures.partition import partition_figure
 from fedssa.report.figures.raster import png
 from fedssa.report.figures.rounds import ACCURACY, curve_figure
-from fedssa.report.figures.scene import Figure, side_by_side
+from fedssa.report.figures.scene import Figure, side_by_side, svg_image
 from fedssa.report.figures.style import Style, styles
 from fedssa.report.read.summary import RunSummary, summarise
 from fedssa.runs.directory import RunDir
@@ -57,6 +58,14 @@ def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path)
     _save(partition_figure(counts, [_shortened(name) for name in class_names]), path)
 
 
+def draw_family(members: Sequence[Member], kinds: Sequence[str], path: Path) -> None:
+    """Draws what each method shares and who trains; as SVG it follows the reader's choice of light or dark."""
+    figure, ending = family_figure(members, kinds), path.suffix.lower()
+    if ending not in {".png", ".svg"}:
+        raise SettingsError(f"{path}: this picture is a PNG or SVG file, so its name should end in .png or .svg")
+    _write(png(figure) if ending == ".png" else svg_image(figure).encode(), path)
+
+
 def _told(style: Style, summary: RunSummary) -> Style:
     label = _shortened(style.label)
     return replace(style, label=label if summary.outcome == "finished" else f"{label} ({summary.outcome})")
@@ -74,7 +83,10 @@ def _save(figure: Figure, path: Path) -> None:
     """Writes equal pictures as equal files: nothing in them tells of time or version."""
     if path.suffix.lower() != ".png":
         raise SettingsError(f"{path}: a picture is a PNG file, so its name should end in .png")
-    content = png(figure)
+    _write(png(figure), path)
+
+
+def _write(content: bytes, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from xml.sax.saxutils import escape, quoteattr
 
-from fedssa.report.figures.colours import LIGHT, THEME
+from fedssa.report.figures.colours import DARK, LIGHT, THEME, on_dark
 from fedssa.report.figures.style import Style
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
@@ -188,6 +188,21 @@ def svg_file(figure: Figure) -> str:
     paper = f'<style>{style}</style><rect width="100%" height="100%" fill="{plain_colour("paper")}"/>'
     start = plain.index(">") + 1
     return plain[:start] + paper + plain[start:] + "\n"
+
+
+def svg_image(figure: Figure) -> str:
+    """Draws for a page of others that shows it as an image: its own style sheet has the colours for light and dark."""
+    whole = svg(figure.with_heading())
+    inks = sorted({_ink(found) for found in re.findall(r"var\(--([a-z0-9-]+)\)", whole)} | {"paper"})
+    light, dark = ("".join(f"--{variable(ink)}:{_pair(ink)[side]};" for ink in inks) for side in (LIGHT, DARK))
+    style = f"svg{{{light}}}@media (prefers-color-scheme:dark){{svg{{{dark}}}}}text{{font-family:{FONT}}}"
+    start = whole.index(">") + 1
+    paper = f'<style>{style}</style><rect width="100%" height="100%" style="fill:{paint("paper")}"/>'
+    return whole[:start] + paper + whole[start:] + "\n"
+
+
+def _pair(ink: str) -> tuple[str, str]:
+    return THEME[ink] if ink in THEME else (ink, on_dark(ink))
 
 
 def outline(shape: str, size: float) -> list[Point]:
