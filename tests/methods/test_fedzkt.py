@@ -128,7 +128,7 @@ def naive(server: Models, uploads: list[Upload[Weights]], *, t: int = 0, lr: flo
         step(f.parameters(), f_loss, lr)
         with torch.no_grad():
             for p, grad in zip(g.parameters(), grads, strict=True):
-                p += lr * grad
+                p.add_(lr * grad)
     for net in clients:
         for z in noise(1, t=t):
             with torch.no_grad():
