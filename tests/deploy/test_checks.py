@@ -14,7 +14,7 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
 from fedssa.errors import AnswerError
 from fedssa.methods import HFD, METHODS, PRESETS, FedKD, FedProto, FedSSA
-from tests.conftest import PUBLIC, TASK, at, declared, make_client, server_at
+from tests.conftest import PUBLIC, TASK, at, declared, make_client, server_at, tiny_net
 
 FORMS: dict[str, AnyMethod] = {
     **{name: cls() for name, cls in METHODS.items()},
@@ -30,7 +30,8 @@ Sent = tuple[AnyMethod, Client, Any]
 
 def client_with(method: AnyMethod) -> Client:
     """With the one architecture that all have, and with public data and a group where a method asks for them."""
-    net = SplitModel(nn.Linear(4, 2), nn.Linear(2, 3), channels_last=False)
+    one = SplitModel(nn.Linear(4, 2), nn.Linear(2, 3), channels_last=False)
+    net = tiny_net() if method.groups == "architecture" else one  # that one is the task's prototype
     return make_client(train=(0, 0, 2, 2, 2), method=method, net=net, **declared(method, net))
 
 

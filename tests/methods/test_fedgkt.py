@@ -112,7 +112,7 @@ def by_torch(start: dict[str, Tensor], orders: list[list[int]], *, alpha: float 
         out = mlp(x[batch])
         soft = kl_div(log_softmax(out / t, dim=1), softmax(z[batch] / t, dim=1), reduction="batchmean")
         steps.zero_grad()
-        (cross_entropy(out, y[batch]) + alpha * t**2 * soft).backward()
+        (cross_entropy(out, y[batch]) + alpha * t**2 * soft).backward()  # type: ignore[no-untyped-call]
         steps.step()
     return mlp
 
@@ -253,14 +253,12 @@ def test_a_run_begins_with_a_loud_line(tmp_path: Path) -> None:
 
 @loud
 def test_without_alpha_clients_train_as_standalone_and_with_it_only_round_0_does(tmp_path: Path) -> None:
-    runs = {
-        name: fedssa.run(tiny(method={**options}), out=tmp_path / name)
-        for name, options in {
-            "alone": {"name": "standalone"},
-            "zero": {"name": "fedgkt", "hidden": 4, "alpha": 0.0},
-            "taught": {"name": "fedgkt", "hidden": 4},
-        }.items()
+    methods: dict[str, dict[str, Any]] = {
+        "alone": {"name": "standalone"},
+        "zero": {"name": "fedgkt", "hidden": 4, "alpha": 0.0},
+        "taught": {"name": "fedgkt", "hidden": 4},
     }
+    runs = {name: fedssa.run(tiny(method=method), out=tmp_path / name) for name, method in methods.items()}
     assert states(runs["zero"]) == states(runs["alone"])
     assert states(runs["taught"])[0] == states(runs["alone"])[0]
     assert not set(states(runs["taught"])[-1]) & set(states(runs["alone"])[-1])
@@ -269,10 +267,9 @@ def test_without_alpha_clients_train_as_standalone_and_with_it_only_round_0_does
 @loud
 def test_flops_of_server_and_clients(tmp_path: Path) -> None:
     """The server's first layer needs no gradient of its input: 2·2·d·h + 3·2·h·S; a client has one pass more."""
-    gkt, alone = (
-        fedssa.run(tiny(method=method, rounds={"total": 2}), out=tmp_path / method["name"])
-        for method in ({"name": "fedgkt", "hidden": 20, "server_epochs": 3}, {"name": "standalone"})
-    )
+    gkt_options: dict[str, Any] = {"name": "fedgkt", "hidden": 20, "server_epochs": 3}
+    gkt = fedssa.run(tiny(method=gkt_options, rounds={"total": 2}), out=tmp_path / "gkt")
+    alone = fedssa.run(tiny(method={"name": "standalone"}, rounds={"total": 2}), out=tmp_path / "alone")
     infos = SimulatedClients.prepared(parse_settings(tiny())).infos
     for record, other in zip(gkt.records[1:], alone.records[1:], strict=True):
         n = sum(infos[client.id].num_train for client in record.clients)
@@ -297,7 +294,7 @@ def test_samples_are_told_apart_by_their_place_not_by_their_batch() -> None:
         z = twin.net(data.x[index])
         soft = kl_div(log_softmax(z / 3, dim=1), softmax(teachers[index] / 3, dim=1), reduction="batchmean")
         steps.zero_grad()
-        (cross_entropy(z, data.y[index]) + 9 * soft).backward()
+        (cross_entropy(z, data.y[index]) + 9 * soft).backward()  # type: ignore[no-untyped-call]
         steps.step()
     for name, tensor in module_state(twin.net).items():
         torch.testing.assert_close(client.state()[f"net.{name}"], tensor)

@@ -48,6 +48,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
     """A small shared net travels; a private projector fuses it with the client's own into nested representations."""
 
     needs_shared_model: ClassVar[bool] = True
+    travels: ClassVar = ("shared models",)
     colour: ClassVar[str] = "#964ba5"
 
     d1: Annotated[int, Ge(0)] = 0  # width of the small net's representation; 0: 100, or models.width if that is less

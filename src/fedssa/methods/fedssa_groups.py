@@ -92,6 +92,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
 
     groups: ClassVar[Literal["layout"]] = "layout"
     defaults: ClassVar = {"models": {"header_scale": 3.0}}
+    travels: ClassVar = ("class rows", "prototypes", "extractors")
     colour: ClassVar[str] = "#964b00"
 
     extractors: bool = True  # this, rows and prototypes: what is shared

@@ -72,7 +72,7 @@ class FedZKT(Method[Models, Weights, Weights]):
     colour: ClassVar[str] = "#00003c"
 
     lam: Annotated[float, Ge(0)] = 0.01  # λ, of the pull towards the weights received
-    steps: Annotated[int, Ge(1)] = 5  # n_D, few; the paper has some hundreds …
+    steps: Annotated[int, Ge(1)] = 3  # n_D, few; the paper has some hundreds …
     batch_size: Annotated[int, Ge(1)] = 16  # … and 256 generated inputs in each
 
     @override

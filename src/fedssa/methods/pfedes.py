@@ -73,6 +73,7 @@ def proxy_start(task: Task, seed: int) -> Proxy:
 class PFedES(Method[ProxyWeights, ProxyWeights, ProxyWeights]):
     """A tiny extractor from inputs to inputs travels; clients train their net on what it makes of their samples too."""
 
+    travels: ClassVar = ("shared models",)
     colour: ClassVar[str] = "#69003c"
 
     mu: Annotated[float, Ge(0), Le(0.5)] = 0.5  # weight of the proxy's inputs in the net's loss
