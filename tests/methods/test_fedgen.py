@@ -96,10 +96,10 @@ def test_every_header_sees_every_representation() -> None:
 
 
 # -- the generator ---------------------------------------------------------------------------------------------------
-def as_torch(g: Generator) -> nn.Sequential:
+def as_torch(g: Generator) -> Any:
     """The same generator out of torch's own layers."""
     size, inputs = len(g.hidden), g.hidden.shape[1] - 1
-    layers = nn.Sequential(nn.Linear(inputs, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Linear(size, len(g.out)))
+    layers: Any = nn.Sequential(nn.Linear(inputs, size), nn.BatchNorm1d(size), nn.ReLU(), nn.Linear(size, len(g.out)))
     states = (g.hidden[:, :-1], g.hidden[:, -1], g.scale, g.shift, g.out[:, :-1], g.out[:, -1])
     with torch.no_grad():
         for p, value in zip(layers.parameters(), states, strict=True):
