@@ -172,9 +172,9 @@ CASES = {
     "fedtgp": tgp_case(),
     "fedtgp-nearest": tgp_case(lam=1.0, margin="nearest"),
     "fedtgp-bounded": tgp_case(lam=1.0, tau=0.3),
-    "fedgkt": Case(FedGKT(hidden=6, server_epochs=3), fedgkt, gkt_upload, gkt_server, training=SERVER),
+    "fedgkt": Case(FedGKT(hidden=6), fedgkt, gkt_upload, gkt_server, training=SERVER),
     "fedgkt-warmer": Case(
-        FedGKT(hidden=6, server_epochs=0, alpha=0.4, temperature=1.5),
+        FedGKT(hidden=6, alpha=0.4, temperature=1.5),
         fedgkt,
         gkt_upload,
         gkt_server,

@@ -98,7 +98,9 @@ def test_teachers_get_no_gradient() -> None:
 
 def test_the_papers_defaults_as_far_as_we_know_them() -> None:
     method = FedGKT()
-    assert (method.alpha, method.temperature, method.hidden, method.server_epochs) == (1.0, 3.0, 2000, 2)
+    assert (method.alpha, method.temperature, method.hidden) == (1.0, 3.0, 2000)
+    assert parse_settings(tiny(method={"name": "fedgkt"})).server.epochs == 2
+    assert parse_settings(tiny(method={"name": "fedgkt"}, server={"epochs": 1})).server.epochs == 1
 
 
 # -- the server's step -----------------------------------------------------------------------------------------------
@@ -126,10 +128,9 @@ def shuffled(epochs: int, size: int, *, t: int = 0, seed: int = 0) -> list[list[
 @pytest.mark.parametrize(
     ("options", "training", "expected"),
     [
-        ({}, {"batch_size": 2}, {"orders": shuffled(2, 2)}),  # two passes unless it is said otherwise
-        ({"server_epochs": 3}, {"batch_size": 4, "epochs": 7}, {"orders": shuffled(3, 4)}),
-        ({"server_epochs": 0}, {"epochs": 4}, {"orders": shuffled(4, 5)}),
-        ({"alpha": 0.25, "temperature": 2.0}, {}, {"orders": shuffled(2, 5), "alpha": 0.25, "t": 2.0}),
+        ({}, {"batch_size": 2, "epochs": 2}, {"orders": shuffled(2, 2)}),
+        ({}, {"batch_size": 4, "epochs": 3}, {"orders": shuffled(3, 4)}),
+        ({"alpha": 0.25, "temperature": 2.0}, {"epochs": 2}, {"orders": shuffled(2, 5), "alpha": 0.25, "t": 2.0}),
     ],
 )
 def test_the_server_trains_in_shuffled_batches_over_all_samples(options: Any, training: Any, expected: Any) -> None:
@@ -233,7 +234,6 @@ def test_a_teacher_for_other_samples_is_refused_at_the_site() -> None:
         ({"temperature": 0.0}, "method.temperature = 0.0: should be greater than 0"),
         ({"alpha": -1.0}, "method.alpha = -1.0: should be greater than or equal to 0"),
         ({"hidden": 0}, "method.hidden = 0: should be greater than or equal to 1"),
-        ({"server_epochs": -1}, "method.server_epochs = -1: should be greater than or equal to 0"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(option: Any, reason: str) -> None:
@@ -267,8 +267,8 @@ def test_without_alpha_clients_train_as_standalone_and_with_it_only_round_0_does
 @loud
 def test_flops_of_server_and_clients(tmp_path: Path) -> None:
     """The server's first layer needs no gradient of its input: 2·2·d·h + 3·2·h·S; a client has one pass more."""
-    gkt_options: dict[str, Any] = {"name": "fedgkt", "hidden": 20, "server_epochs": 3}
-    gkt = fedssa.run(tiny(method=gkt_options, rounds={"total": 2}), out=tmp_path / "gkt")
+    options = {"method": {"name": "fedgkt", "hidden": 20}, "server": {"epochs": 3}}
+    gkt = fedssa.run(tiny(rounds={"total": 2}, **options), out=tmp_path / "gkt")
     alone = fedssa.run(tiny(method={"name": "standalone"}, rounds={"total": 2}), out=tmp_path / "alone")
     infos = SimulatedClients.prepared(parse_settings(tiny())).infos
     for record, other in zip(gkt.records[1:], alone.records[1:], strict=True):

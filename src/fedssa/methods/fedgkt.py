@@ -16,7 +16,7 @@ the server's MLP behind it, would need the server at every prediction, so `head`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, final
 
 import torch
@@ -67,12 +67,12 @@ class FedGKT(Method[Teacher, Down, Up]):
 
     travels: ClassVar = ("features", "outputs")
     server_trains: ClassVar[bool] = True
+    defaults: ClassVar = {"server": {"epochs": 2}}  # over this round's samples
     colour: ClassVar[str] = "#3c004b"
 
     alpha: Annotated[float, Ge(0)] = 1.0  # α, of the distillation at the clients and at the server
     temperature: Annotated[float, Gt(0)] = 3.0  # T
     hidden: Annotated[int, Ge(1)] = 2000  # of the server's MLP
-    server_epochs: Annotated[int, Ge(0)] = 2  # over this round's samples; 0: as many as server.epochs
 
     @override
     def server_init(self, ctx: ServerContext) -> Teacher:
@@ -115,7 +115,7 @@ class FedGKT(Method[Teacher, Down, Up]):
             z = mlp(batch.x)
             return cross_entropy(z, batch.y) + self.transfer(students[batch.index], z)
 
-        ctx.fit(mlp, loss, x, y, how=replace(ctx.training, epochs=self.server_epochs or ctx.training.epochs))
+        ctx.fit(mlp, loss, x, y)
         logits = torch.split(ctx.outputs(mlp, x), [len(up.labels) for up in ups])
         newest = {upload.info.id: own for upload, own in zip(uploads, logits, strict=True)}
         return Teacher(module_state(mlp), server.logits | newest)
