@@ -111,6 +111,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("counts", ints([11, -1]), "counts has a count below 0"),
     ("counts", ints([2**63 - 1, 11]), "counts does not sum to its 10 training samples"),
     ("outputs", torch.full((1, 4), 0.3), "outputs has rows that are no probabilities (at least 0, sum 1)"),
+    ("outputs", torch.full((1, 4), 0.2), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", ints([[1.5, -0.5, 0, 0]]), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", ints([[math.nan, 0, 0, 1]]), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("weights", {"n": ints(3)}, "weights has other tensors than the shared model (extractor.weight)"),
@@ -118,6 +119,11 @@ BAD: list[tuple[str, Any, str]] = [
         "weights",
         {"n": ints(3), "extractor.weight": torch.zeros(2, 4), "a\nb": ints(1)},
         "weights has other tensors than the shared model (a?b)",
+    ),
+    (
+        "weights",
+        dict.fromkeys("dcba", ints(1)),
+        "weights has other tensors than the shared model (a, b, c)",
     ),
     (
         "weights",

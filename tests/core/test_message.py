@@ -105,6 +105,21 @@ def test_an_empty_dict_is_not_nothing(name: str) -> None:
     assert getattr(through(Kinds, kinds(**{name: None})), name) is None
 
 
+@pytest.mark.parametrize("whole", [0, -3, 5000, 2**1023 - 1])
+def test_a_whole_number_may_stand_for_a_real_one(whole: int) -> None:
+    """JSON of other languages writes 3 for 3.0."""
+    meta, tensors = encode(kinds())
+    real = decode(Kinds, meta | {"fields": meta["fields"] | {"real": whole}}, tensors).real
+    assert (type(real), real) == (float, float(whole))
+
+
+def test_tensors_of_a_dict_come_in_the_order_of_their_names() -> None:
+    """A blob keeps them in an order of its own, and sums of floats depend on it."""
+    meta, tensors = encode(kinds())
+    for sent in (tensors, dict(reversed(tensors.items()))):
+        assert list(decode(Kinds, meta, sent).weights) == ["a.b.c", "b", "extractor.0.weight"]
+
+
 @message
 class Widened:
     """A message of a later edition: with more fields than were sent."""
