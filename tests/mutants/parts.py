@@ -2,7 +2,7 @@
 
 Patterns, so that a file that is moved within its part is still found; a pattern without any file is an error.
 The golden records are left out: they notice every change of a bit, but not which one is wrong. So are the tests that
-start whole processes, again and again: they take minutes to notice what others notice in a second.
+start whole processes or read hundreds of runs: they take minutes to notice what others notice in a second.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+QUICK = 5.0  # seconds of a test file
 PACKAGES = (  # what many tests import
     "hypothesis.strategies", "numpy", "pydantic", "PIL.Image", "rich.console", "safetensors.torch", "torch",
     "torch.testing", "torch.utils.flop_counter", "typer",
@@ -37,11 +38,12 @@ PARTS = {
         ("tests/methods/**/test_*.py",),
         tuple(f"tests/methods/test_{name}.py" for name in ("adding", "witnesses_agree", "witnesses_across_sites")),
     ),
-    "core": Part(("src/fedssa/core/**/*.py",), ("tests/core/**/test_*.py", "tests/methods/test_contract*.py")),
+    "core": Part(("src/fedssa/core/**/*.py",), ("tests/core/**/test_*.py",)),
     "partition": Part(("src/fedssa/partition/**/*.py",), ("tests/partition/**/test_*.py",)),
     "report": Part(
         tuple(f"src/fedssa/report/**/{name}.py" for name in ("statistics", "costs", "comparison", "summary")),
         ("tests/report/**/test_*.py",),
+        ("tests/report/page/test_report.py",),
     ),
 }
 
@@ -55,8 +57,9 @@ def _files(root: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def in_turns(tests: dict[str, float], source: str) -> list[list[str]]:
-    """Test files with their seconds: those named after the module, then the others; each time the fastest first."""
-    fastest_first = sorted(tests, key=lambda test: tests[test])
-    named = [test for test in fastest_first if Path(source).stem in Path(test).stem]
-    others = [test for test in fastest_first if test not in named]
-    return [turn for turn in (named, others) if turn]
+    """Test files with their seconds: those named after the module, then other quick ones, then the rest."""
+    turns: tuple[list[str], ...] = ([], [], [])
+    for test in sorted(tests, key=lambda test: tests[test]):
+        named, slow = Path(source).stem in Path(test).stem, tests[test] > QUICK
+        turns[0 if named else 2 if slow else 1].append(test)
+    return [turn for turn in turns if turn]
