@@ -165,6 +165,20 @@ def test_a_generic_message_holds_what_it_is_filled_with() -> None:
     assert (type(filled.content.content), filled.content.number, filled.number) == (Row, 1, 2)
 
 
+@message
+class Rows(Generic[T]):
+    some: tuple[T, ...] | None
+    by_name: dict[str, T]
+
+
+def test_a_generic_message_may_hold_many_of_what_it_is_filled_with() -> None:
+    value: Rows[Row] = Rows((Row(torch.ones(1)), Row(torch.zeros(2))), {"a": Row(torch.ones(3), 0.5)})
+    back: Rows[Row] = through(of(Rows, Row), value)
+    assert back.some is not None
+    assert {type(row) for row in (*back.some, *back.by_name.values())} == {Row}
+    assert digest(back) == digest(value)
+
+
 def test_a_generic_message_of_one_type_is_not_read_as_another() -> None:
     meta, tensors = encode(answer(Row(torch.ones(1))))
     with pytest.raises(AnswerError, match=r"^payload.rows is missing$"):
@@ -249,6 +263,11 @@ def test_a_message_of_tensors_has_the_digest_of_its_tensors() -> None:
 )
 def test_any_other_value_has_another_digest(others: dict[str, Any]) -> None:
     assert digest(kinds(**others)) != digest(kinds())
+
+
+def test_the_order_of_a_dict_is_no_part_of_the_digest() -> None:
+    assert digest({"a": 1, "b": 2.5}) == digest({"b": 2.5, "a": 1})
+    assert digest({"a": 1, "b": 2.5}) != digest({"a": 2.5, "b": 1})
 
 
 def test_plain_numbers_are_counted_too() -> None:

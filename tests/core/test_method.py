@@ -1,7 +1,10 @@
-"""The types of a method's messages are found where its class says them, through any classes in between."""
+"""What the class of a method says of its messages: their types, through any classes in between, and what they share."""
 
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
+from torch import Tensor
+
+from fedssa.core.fields import f32, ids
 from fedssa.core.message import Nothing, message
 from fedssa.core.method import Method
 
@@ -58,3 +61,22 @@ def test_what_nobody_has_said_is_nothing() -> None:
     assert Open.messages() == (Nothing, One, Nothing)
     assert Method.messages() == (Nothing, Nothing, Nothing)
     assert not Open().shares
+
+
+@message
+class ByClass:
+    rows: Annotated[Tensor, f32("m", "d")]
+    classes: Annotated[Tensor, ids("m")]
+
+
+class TellsByClass(Method[Nothing, ByClass, One]):
+    pass
+
+
+class AsksByClass(Method[Nothing, One, ByClass]):
+    pass
+
+
+def test_a_downlink_goes_by_classes_if_one_of_its_fields_names_them() -> None:
+    assert TellsByClass().shares_by_class
+    assert not any(method().shares_by_class for method in (AsksByClass, Plain, Open))
