@@ -146,6 +146,15 @@ def test_holes_come_in_many_sizes_and_reach_all_edges() -> None:
         assert edge.any()
 
 
+@pytest.mark.parametrize(("height", "width"), [(4, 40), (40, 4), (5, 5)])
+def test_holes_lie_within_the_image_also_where_their_shape_does_not_fit(height: int, width: int) -> None:
+    top, left, tall, wide = draw(("erase",), 5000, height, width, rng()).holes.T
+    for before, size, whole in ((top, tall, height), (left, wide, width)):
+        assert before.min() >= 0
+        assert (before + size).max() == whole  # it reaches the end and not beyond
+        assert size.max() <= whole
+
+
 def test_holes_have_every_shape_and_lie_anywhere() -> None:
     """Small ones, so that no edge of the image cuts a shape or leaves it no choice of a place."""
     top, left, tall, wide = draw(("erase",), 20_000, 1000, 1000, rng()).holes.float().T

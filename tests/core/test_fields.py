@@ -32,7 +32,7 @@ from fedssa.core.task import Task
 from fedssa.errors import AnswerError
 from fedssa.methods import FedAvg, FedSSA, Standalone
 from fedssa.records import Scores
-from tests.conftest import TASK, at, info, rows_message, vectors
+from tests.conftest import TASK, at, info, rows_message, tiny_net, vectors
 
 T = TypeVar("T")
 LAYOUT = {"extractor.weight": (torch.float32, (2, 4)), "n": (torch.int64, ())}
@@ -259,6 +259,20 @@ def test_letters_stand_for_what_the_receiver_knows() -> None:
         "I": 0,
     }
     assert FedAvg().shapes(who, at(0)).layouts == {"shared": TASK.shared_layout}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfArchitectures(Method[Nothing, Nothing, Nothing]):
+    groups = "architecture"
+
+
+def test_a_client_of_an_architecture_has_the_layout_of_its_prototype() -> None:
+    ctx = Context(Task(3, (4,), prototypes={"small": tiny_net}), 0)
+    layouts = {
+        group: OfArchitectures().shapes(ClientInfo(2, (0,), 12, None, group), ctx).layouts
+        for group in ("small", "large", None)
+    }
+    assert layouts == {"small": {"prototype": ctx.task.prototype_layouts["small"]}, "large": {}, None: {}}
 
 
 def test_an_upload_is_checked_against_its_own_client() -> None:

@@ -240,6 +240,14 @@ def test_whatever_is_encoded_comes_back_to_the_last_bit(value: Kinds) -> None:
     assert encode(back)[0] == encode(value)[0]
 
 
+def test_messages_are_equal_by_their_digests_only() -> None:
+    """Tensors have no answer to ==."""
+    one, other = Row(torch.ones(2)), Row(torch.ones(2))
+    assert one != other
+    assert len({one, other}) == 2
+    assert digest(one) == digest(other)
+
+
 # -- leaves ----------------------------------------------------------------------------------------------------
 def test_a_message_of_tensors_has_the_digest_of_its_tensors() -> None:
     up = rows_message({0: [1.0, 2.0]})
