@@ -1,5 +1,6 @@
 """Augmented batches: what each augmentation may do to an image, and from what its draws come."""
 
+import math
 from collections.abc import Collection, Iterator
 
 import pytest
@@ -143,6 +144,30 @@ def test_holes_come_in_many_sizes_and_reach_all_edges() -> None:
     assert share.mean().item() == pytest.approx(0.175, abs=0.02)  # uniform from 0.02 to 0.33
     for edge in (holes[:, 0], holes[:, -1], holes[:, :, 0], holes[:, :, -1]):
         assert edge.any()
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 40), (40, 4), (5, 5)])
+def test_holes_lie_within_the_image_also_where_their_shape_does_not_fit(height: int, width: int) -> None:
+    top, left, tall, wide = draw(("erase",), 5000, height, width, rng()).holes.T
+    for before, size, whole in ((top, tall, height), (left, wide, width)):
+        assert before.min() >= 0
+        assert (before + size).max() == whole  # it reaches the end and not beyond
+        assert size.max() <= whole
+
+
+def test_holes_have_every_shape_and_lie_anywhere() -> None:
+    """Small ones, so that no edge of the image cuts a shape or leaves it no choice of a place."""
+    top, left, tall, wide = draw(("erase",), 20_000, 1000, 1000, rng()).holes.float().T
+    small = (tall > 0) & (tall * wide < 0.09 * 1000**2)
+    shape = (tall / wide)[small].log()
+    low, high = math.log(0.3), math.log(3.3)
+    assert shape.min() == pytest.approx(low, abs=0.01)
+    assert shape.max() == pytest.approx(high, abs=0.01)
+    assert shape.mean() == pytest.approx((low + high) / 2, abs=0.05)  # uniform, give or take 0.012
+    for before, size in ((top, tall), (left, wide)):
+        place = (before / (1000 - size))[small]
+        assert torch.histc(place, 4, 0, 1).min() > 0.2 * len(place)  # a quarter, give or take 0.008
+        assert place.max() <= 1
 
 
 # -- all of them -----------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from fedssa.core.task import Task
 from fedssa.errors import AnswerError
 from fedssa.methods import FedAvg, FedSSA, Standalone
 from fedssa.records import Scores
-from tests.conftest import TASK, at, info, rows_message, vectors
+from tests.conftest import TASK, at, info, rows_message, tiny_net, vectors
 
 T = TypeVar("T")
 LAYOUT = {"extractor.weight": (torch.float32, (2, 4)), "n": (torch.int64, ())}
@@ -111,6 +111,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("counts", ints([11, -1]), "counts has a count below 0"),
     ("counts", ints([2**63 - 1, 11]), "counts does not sum to its 10 training samples"),
     ("outputs", torch.full((1, 4), 0.3), "outputs has rows that are no probabilities (at least 0, sum 1)"),
+    ("outputs", torch.full((1, 4), 0.2), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", ints([[1.5, -0.5, 0, 0]]), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", ints([[math.nan, 0, 0, 1]]), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("weights", {"n": ints(3)}, "weights has other tensors than the shared model (extractor.weight)"),
@@ -118,6 +119,11 @@ BAD: list[tuple[str, Any, str]] = [
         "weights",
         {"n": ints(3), "extractor.weight": torch.zeros(2, 4), "a\nb": ints(1)},
         "weights has other tensors than the shared model (a?b)",
+    ),
+    (
+        "weights",
+        dict.fromkeys("dcba", ints(1)),
+        "weights has other tensors than the shared model (a, b, c)",
     ),
     (
         "weights",
@@ -254,6 +260,20 @@ def test_letters_stand_for_what_the_receiver_knows() -> None:
         "I": 0,
     }
     assert FedAvg().shapes(who, at(0)).layouts == {"shared": TASK.shared_layout()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfArchitectures(Method[Nothing, Nothing, Nothing]):
+    groups = "architecture"
+
+
+def test_a_client_of_an_architecture_has_the_layout_of_its_prototype() -> None:
+    ctx = Context(Task(3, (4,), prototypes={"small": tiny_net}), 0)
+    layouts = {
+        group: OfArchitectures().shapes(ClientInfo(2, (0,), 12, None, group), ctx).layouts
+        for group in ("small", "large", None)
+    }
+    assert layouts == {"small": {"prototype": ctx.task.prototype_layouts["small"]}, "large": {}, None: {}}
 
 
 def test_an_upload_is_checked_against_its_own_client() -> None:

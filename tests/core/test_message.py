@@ -105,6 +105,21 @@ def test_an_empty_dict_is_not_nothing(name: str) -> None:
     assert getattr(through(Kinds, kinds(**{name: None})), name) is None
 
 
+@pytest.mark.parametrize("whole", [0, -3, 5000, 2**1023 - 1])
+def test_a_whole_number_may_stand_for_a_real_one(whole: int) -> None:
+    """JSON of other languages writes 3 for 3.0."""
+    meta, tensors = encode(kinds())
+    real = decode(Kinds, meta | {"fields": meta["fields"] | {"real": whole}}, tensors).real
+    assert (type(real), real) == (float, float(whole))
+
+
+def test_tensors_of_a_dict_come_in_the_order_of_their_names() -> None:
+    """A blob keeps them in an order of its own, and sums of floats depend on it."""
+    meta, tensors = encode(kinds())
+    for sent in (tensors, dict(reversed(tensors.items()))):
+        assert list(decode(Kinds, meta, sent).weights) == ["a.b.c", "b", "extractor.0.weight"]
+
+
 @message
 class Widened:
     """A message of a later edition: with more fields than were sent."""
@@ -148,6 +163,20 @@ def test_a_generic_message_holds_what_it_is_filled_with() -> None:
     nested: Envelope[Envelope[Row]] = Envelope(Envelope(Row(torch.ones(1)), 1), 2)
     filled: Any = through(of(Envelope, of(Envelope, Row)), nested)
     assert (type(filled.content.content), filled.content.number, filled.number) == (Row, 1, 2)
+
+
+@message
+class Rows(Generic[T]):
+    some: tuple[T, ...] | None
+    by_name: dict[str, T]
+
+
+def test_a_generic_message_may_hold_many_of_what_it_is_filled_with() -> None:
+    value: Rows[Row] = Rows((Row(torch.ones(1)), Row(torch.zeros(2))), {"a": Row(torch.ones(3), 0.5)})
+    back: Rows[Row] = through(of(Rows, Row), value)
+    assert back.some is not None
+    assert {type(row) for row in (*back.some, *back.by_name.values())} == {Row}
+    assert digest(back) == digest(value)
 
 
 def test_a_generic_message_of_one_type_is_not_read_as_another() -> None:
@@ -211,6 +240,14 @@ def test_whatever_is_encoded_comes_back_to_the_last_bit(value: Kinds) -> None:
     assert encode(back)[0] == encode(value)[0]
 
 
+def test_messages_are_equal_by_their_digests_only() -> None:
+    """Tensors have no answer to ==."""
+    one, other = Row(torch.ones(2)), Row(torch.ones(2))
+    assert one != other
+    assert len({one, other}) == 2
+    assert digest(one) == digest(other)
+
+
 # -- leaves ----------------------------------------------------------------------------------------------------
 def test_a_message_of_tensors_has_the_digest_of_its_tensors() -> None:
     up = rows_message({0: [1.0, 2.0]})
@@ -234,6 +271,11 @@ def test_a_message_of_tensors_has_the_digest_of_its_tensors() -> None:
 )
 def test_any_other_value_has_another_digest(others: dict[str, Any]) -> None:
     assert digest(kinds(**others)) != digest(kinds())
+
+
+def test_the_order_of_a_dict_is_no_part_of_the_digest() -> None:
+    assert digest({"a": 1, "b": 2.5}) == digest({"b": 2.5, "a": 1})
+    assert digest({"a": 1, "b": 2.5}) != digest({"a": 2.5, "b": 1})
 
 
 def test_plain_numbers_are_counted_too() -> None:

@@ -101,6 +101,7 @@ BAD: dict[str, tuple[Change, str]] = {
     "yes for a number": (lambda sent: sent.fields.update(number=True), "number should be of type int"),
     "text for a real": (lambda sent: sent.fields.update(real="nan"), "real should be of type float"),
     "a real of 400 digits": (lambda sent: sent.fields.update(real=10**400), "real should be of type float"),
+    "a real that is too large": (lambda sent: sent.fields.update(real=-(2**1023)), "real should be of type float"),
     "number for yes": (lambda sent: sent.fields.update(yes=1), "yes should be of type bool"),
     "number for text": (lambda sent: sent.fields.update(text=1), "text should be of type str"),
     "other choice": (lambda sent: sent.fields.update(choice="none"), "choice should be one of 'seen', 'all'"),

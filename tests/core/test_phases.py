@@ -264,7 +264,7 @@ def test_dropout_of_further_phases_has_a_stream_of_its_own() -> None:
 def test_a_phase_of_frozen_parts_is_left_out_and_a_client_without_any_other_is_refused() -> None:
     client = make_client()
     client.net.extractor.requires_grad_(False)
-    phases = (Phase(client.method.loss, trains=("header",)), Phase(client.method.loss, trains=("extractor",)))
+    phases = (Phase(client.method.loss, trains=("extractor",)), Phase(client.method.loss, trains=("header",)))
     assert [ran.phase.trains for ran in train(client, phases, LOCAL, at(0))] == [("header",)]
     client.net.requires_grad_(False)
     with pytest.raises(ClientError, match=r"^client 0: has nothing to train"):

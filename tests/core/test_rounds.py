@@ -342,13 +342,15 @@ def test_one_client_is_a_federation() -> None:
 class Sometimes(LiveFederation):
     """Client 1 is away in rounds 0 and 1; in round 0 it has not even joined."""
 
-    joined = False
+    def __init__(self, clients: Sequence[Client]) -> None:
+        super().__init__(clients)
+        self.asked: list[bool] = []  # each time whether the start was to be evaluated
 
     @override
     def join(self, *, evaluate_start: bool) -> list[ClientInfo]:
         infos = super().join(evaluate_start=evaluate_start)
-        everyone, self.joined = self.joined, True
-        return infos if everyone else [info for info in infos if info.id != 1]
+        self.asked.append(evaluate_start)
+        return infos if len(self.asked) > 1 else [info for info in infos if info.id != 1]
 
     @override
     def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
@@ -361,6 +363,16 @@ def test_an_absent_client_is_named_and_does_not_count() -> None:
     assert [record.absent for record in played] == [(), (1,), (1,), ()]
     assert [len(record.clients) for record in played] == [3, 3, 3, 4]
     assert [record.num_heard for record in played] == [3, 3, 3, 4]
+
+
+def test_once_all_have_joined_nobody_is_asked_again() -> None:
+    """At sites every hello is a message; and who joins late has no start to tell of."""
+    method = Standalone()
+    clients = Sometimes(federation(method).clients)
+    list(run_rounds(method, clients, CTX, Rounds(total=3), num_clients=4))
+    assert clients.asked == [True, False]
+    list(run_rounds(method, clients, CTX, Rounds(total=3)))
+    assert clients.asked == [True, False, True]
 
 
 def test_cohorts_are_drawn_from_all_that_were_declared() -> None:

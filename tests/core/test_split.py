@@ -246,7 +246,28 @@ def test_logits_of_three_dimensions_are_refused() -> None:
 
 
 def test_an_input_that_does_not_fit_is_refused() -> None:
-    assert "does not run on an input of 9 (" in refusal(mlp(), Task(3, (9,), width=5))
+    assert "does not run on an input of 9 (mat1 and mat2" in refusal(mlp(), Task(3, (9,), width=5))
+
+
+class Raises(nn.Module):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyboardError(self.text)
+
+
+class KeyboardError(Exception):
+    """A class of the user's."""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("", "KeyboardError"), ("\nthen", "KeyboardError"), ("first\nthen", "first")]
+)
+def test_the_first_line_of_a_users_error_is_told_or_its_class(text: str, told: str) -> None:
+    assert refusal(Raises(text)) == f"Raises: does not run on an input of 4 ({told})"
 
 
 def test_an_image_of_the_wrong_size_is_refused() -> None:

@@ -8,8 +8,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedssa.core.message import num_bytes, num_params
-from fedssa.core.tensors import Tensors, all_finite, blob_of, digest, own, pack, tensors_of, unpack
-from fedssa.errors import AnswerError
+from fedssa.core.tensors import Tensors, all_finite, blob_of, copy_in, digest, own, pack, tensors_of, unpack
+from fedssa.errors import AnswerError, ModelError
 from tests.conftest import same_bits, share_memory
 
 MESSAGE: Tensors = {"rows": torch.ones(2, 501), "classes": torch.tensor([3, 7])}
@@ -103,6 +103,22 @@ def test_own_is_a_detached_contiguous_copy() -> None:
     assert copy.is_contiguous()
     assert not copy.requires_grad
     assert not share_memory({"a": own(x)}, {"a": x})
+
+
+def test_a_state_is_written_into_another_in_place() -> None:
+    target = {"a": torch.zeros(2, 3), "n": torch.tensor(0)}
+    memory = dict(target)
+    copy_in({"n": torch.tensor(5), "a": X}, target)
+    assert same_bits(memory, {"a": X, "n": torch.tensor(5)})
+
+
+@pytest.mark.parametrize("source", [{}, {"b": X}, {"a": X, "b": X}, {"a": X[:1]}])
+def test_a_state_of_another_layout_is_not_written(source: Tensors) -> None:
+    """A row would be broadcast, and a tensor too many forgotten."""
+    target = {"a": torch.zeros(2, 3)}
+    with pytest.raises(ModelError, match=r"^a state of another layout"):
+        copy_in(source, target)
+    assert not target["a"].any()
 
 
 TYPED: dict[str, Tensors] = {

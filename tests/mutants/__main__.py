@@ -3,16 +3,18 @@
 Puts one small mistake at a time into a copy of the sources and runs the tests of that part until one fails. Results
 are kept in a file, so that a run that was stopped, or a larger sample, goes on where the last one ended. Where tests
 have become better since, --again runs the survivors once more; where they may have become worse, remove the file.
+A mutant that took too long counts as killed, but is told like a survivor: the machine may only have been busy.
 """
 
 import argparse
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from tests.mutants.campaign import BaselineError, Campaign, all_mutants
 from tests.mutants.mutant import Mutant, sample
-from tests.mutants.parts import PARTS, ROOT
+from tests.mutants.parts import PACKAGES, PARTS, ROOT
 from tests.mutants.results import Result, append, explanations, read, survivors, table, tally, told
 
 LEAST = 0.95  # share that the tests of a part should kill
@@ -42,7 +44,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--file", default="", help="only of files whose path contains this")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (2)")
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutants.jsonl", help="(runs/mutants.jsonl)")
-    parser.add_argument("--again", action="store_true", help="run the survivors of the results file once more")
+    parser.add_argument("--again", action="store_true", help="run once more what was not killed, or not in time")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     return parser.parse_args()
 
@@ -59,18 +61,20 @@ def _run(chosen: dict[str, list[Mutant]], options: argparse.Namespace) -> None:
     parts = {name: PARTS[name] for name, mutants in due.items() if mutants}
     if not parts:
         return
-    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
-        campaign = Campaign(ROOT, parts, Path(place), options.jobs)
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as place,
+        closing(Campaign(ROOT, parts, Path(place), options.jobs, PACKAGES)) as campaign,
+    ):
         for name in parts:
             print(f"{name}: {len(due[name])} mutants; all tests take {campaign.seconds(name):.0f} s", flush=True)
             for result in campaign.run(name, due[name]):
                 append(options.results, result)
-                if result.outcome == "survived":
-                    print(f"survived  {told(result)}", flush=True)
+                if result.outcome != "killed":
+                    print(f"{result.outcome}  {told(result)}", flush=True)
 
 
 def _is_due(result: Result | None, options: argparse.Namespace) -> bool:
-    return result is None or (options.again and result.outcome == "survived")
+    return result is None or (options.again and result.outcome != "killed")
 
 
 def _report(chosen: dict[str, list[Mutant]], file: Path) -> int:
@@ -79,7 +83,9 @@ def _report(chosen: dict[str, list[Mutant]], file: Path) -> int:
     tallies = [tally(name, found, explained) for name, found in results.items()]
     for name, found in results.items():
         unexplained = survivors(found, explained)
+        endless = [result for result in found if result.outcome == "timeout"]
         print(f"\n# {name}: {len(unexplained)} survivors without an explanation", *map(told, unexplained), sep="\n")
+        print(f"# {name}: {len(endless)} took too long", *map(told, endless), sep="\n")
     print("\n" + table(tallies))
     return int(any(one.share < LEAST for one in tallies))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.mutant import Mutant, mutants_of
-from tests.mutants.parts import Part, in_order
+from tests.mutants.parts import Part, in_turns
 from tests.mutants.results import Result, result_of
 from tests.mutants.trial import Copy
 
@@ -22,19 +22,28 @@ def all_mutants(root: Path, part: Part) -> list[Mutant]:
 class Campaign:
     """Some parts of one tree, with as many copies of it as tests run at a time."""
 
-    def __init__(self, root: Path, parts: Mapping[str, Part], place: Path, jobs: int) -> None:
-        first = Copy(root, place / "0")
+    def __init__(
+        self, root: Path, parts: Mapping[str, Part], place: Path, jobs: int, packages: Sequence[str] = ()
+    ) -> None:
+        first = Copy(root, place / "0", packages)
+        self._copies = [first]
         self._tests: dict[str, dict[str, float]] = {}
         self._whole: dict[str, float] = {}
         for name, part in parts.items():
             ran, self._tests[name] = first.timed(part.test_files(root))
             self._whole[name] = ran.seconds
             if ran.status:
+                first.close()
                 raise BaselineError(f"the tests of {name} fail without a mutant:\n{ran.said[-2000:]}")
         self._free: SimpleQueue[Copy] = SimpleQueue()
         self._jobs = jobs
-        for copy in [first, *(Copy(first.root, place / str(job)) for job in range(1, jobs))]:
+        self._copies += [Copy(first.root, place / str(job), packages) for job in range(1, jobs)]
+        for copy in self._copies:
             self._free.put(copy)
+
+    def close(self) -> None:
+        for copy in self._copies:
+            copy.close()
 
     def seconds(self, part: str) -> float:
         """What a mutant that survives costs."""
@@ -56,7 +65,7 @@ class Campaign:
     def _one(self, part: str, mutant: Mutant) -> Result:
         copy = self._free.get()
         try:
-            tests: Sequence[str] = in_order(self._tests[part], mutant.file)
-            return result_of(part, mutant, copy.trial(mutant, tests, self.limit(part)))
+            turns = in_turns(self._tests[part], mutant.file)
+            return result_of(part, mutant, copy.trial(mutant, turns, self.limit(part)))
         finally:
             self._free.put(copy)

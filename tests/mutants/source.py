@@ -9,7 +9,7 @@ from typing import TypeAlias
 Placed: TypeAlias = ast.expr | ast.stmt | ast.keyword
 
 NO_CODE = {"Annotated", "Literal"}  # what stands in their brackets describes a type
-TYPES = {"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"}
+TYPES = {"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple", "type"}
 UNNOTICEABLE = {"repr", "strict"}  # keywords whose value no correct program can feel
 
 

@@ -1,5 +1,6 @@
 """On a package of six lines: what is killed, what survives, what never ends; and what is kept of it."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def toy(tmp_path: Path) -> Path:
 
 def test_killed_and_survived_are_told_apart(toy: Path, tmp_path: Path) -> None:
     before = tree(toy)
-    campaign = Campaign(toy, {"toy": TOY}, tmp_path / "copies", jobs=2)
-    results = {r.kind: r for r in campaign.run("toy", all_mutants(toy, TOY))}
+    with closing(Campaign(toy, {"toy": TOY}, tmp_path / "copies", jobs=2)) as campaign:
+        results = {r.kind: r for r in campaign.run("toy", all_mutants(toy, TOY))}
     assert {kind: result.outcome for kind, result in results.items()} == {"sign": "killed", "logic": "survived"}
     assert results["sign"].noticed_by == "tests/test_toy.py::test_double[number three]"
     assert tree(toy) == before
@@ -49,17 +50,28 @@ def test_killed_and_survived_are_told_apart(toy: Path, tmp_path: Path) -> None:
 
 def test_a_mutant_that_cannot_be_imported_is_killed(toy: Path, tmp_path: Path) -> None:
     broken = Mutant("src/toy/numbers.py", 1, "sign", "", "", b"1 / 0")
-    ran = Copy(toy, tmp_path / "copy").trial(broken, ["tests/test_toy.py"], limit=60)
+    with closing(Copy(toy, tmp_path / "copy")) as copy:
+        ran = copy.trial(broken, [["tests/test_toy.py"]], limit=60)
     assert (ran.outcome, ran.failed) == ("killed", "tests/test_toy.py")
 
 
 def test_a_mutant_that_never_ends_is_killed_and_the_next_one_finds_a_clean_tree(toy: Path, tmp_path: Path) -> None:
-    copy = Copy(toy, tmp_path / "copy")
     endless = Mutant("src/toy/numbers.py", 1, "sign", "", "", b"while True: pass")
     same = Mutant("src/toy/numbers.py", 1, "sign", "", "", SOURCE.encode())
-    assert copy.trial(endless, ["tests/test_toy.py"], limit=2).outcome == "timeout"
-    assert (copy.root / "src/toy/numbers.py").read_text(encoding="utf-8") == SOURCE
-    assert copy.trial(same, ["tests/test_toy.py"], limit=60).outcome == "survived"
+    with closing(Copy(toy, tmp_path / "copy")) as copy:
+        assert copy.trial(endless, [["tests/test_toy.py"]], limit=2).outcome == "timeout"
+        assert (copy.root / "src/toy/numbers.py").read_text(encoding="utf-8") == SOURCE
+        assert copy.trial(same, [["tests/test_toy.py"]], limit=60).outcome == "survived"
+
+
+def test_tests_of_a_later_turn_notice_too(toy: Path, tmp_path: Path) -> None:
+    (toy / "tests/test_nothing.py").write_text("def test_nothing(): pass", encoding="utf-8")
+    turns = [["tests/test_nothing.py"], ["tests/test_toy.py"]]
+    wrong = Mutant("src/toy/numbers.py", 1, "sign", "", "", b"def double(x): return x")
+    with closing(Copy(toy, tmp_path / "copy")) as copy:
+        ran = copy.trial(wrong, turns, limit=60)
+        assert (ran.outcome, ran.failed) == ("killed", "tests/test_toy.py::test_double[number three]")
+        assert copy.trial(wrong, turns[:1], limit=60).outcome == "survived"
 
 
 def test_tests_that_fail_without_a_mutant_are_refused(toy: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutant import Mutant, mutants_of, sample
-from tests.mutants.parts import PARTS, ROOT, Part, in_order
+from tests.mutants.parts import PARTS, ROOT, Part, in_turns
 from tests.mutants.results import explanations
 from tests.mutants.rules import RULES
 from tests.mutants.source import Source
@@ -152,7 +152,8 @@ def test_a_sample_has_all_files_in_proportion_and_all_kinds(tmp_path: Path) -> N
 
 def test_tests_named_after_the_module_come_first_then_the_fastest() -> None:
     tests = {"tests/test_a.py": 1.0, "tests/test_ops.py": 9.0, "tests/test_b.py": 0.5}
-    assert in_order(tests, "src/ops.py") == ["tests/test_ops.py", "tests/test_b.py", "tests/test_a.py"]
+    assert in_turns(tests, "src/ops.py") == [["tests/test_ops.py"], ["tests/test_b.py", "tests/test_a.py"]]
+    assert in_turns(tests, "src/other.py") == [["tests/test_b.py", "tests/test_a.py"], ["tests/test_ops.py"]]
 
 
 @pytest.mark.parametrize("part", PARTS)

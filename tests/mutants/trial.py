@@ -1,16 +1,14 @@
 """Runs tests on a copy of the tree, with and without a mutant. The checkout is never touched."""
 
+import json
 import os
 import re
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +17,6 @@ from tests.mutants.mutant import Mutant
 Outcome = Literal["killed", "timeout", "survived"]
 NOT_COPIED = (".*", "*.egg-info")
 NOT_COPIED_FROM_THE_ROOT = ("build", "dist", "runs")  # a package may have a folder of such a name
-MEMORY = 12 * 2**30  # address space of a run: a loop that grows for ever must not take the machine with it
 OPTIONS = ("-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not system")
 
 
@@ -45,7 +42,7 @@ class Ran:
 class Copy:
     """A tree of its own in a temporary directory; compiled files are copied too, which saves a second a run."""
 
-    def __init__(self, origin: Path, place: Path) -> None:
+    def __init__(self, origin: Path, place: Path, packages: Sequence[str] = ()) -> None:
         self.root, self._place = place / "tree", place
         everywhere = shutil.ignore_patterns(*NOT_COPIED)
 
@@ -54,6 +51,10 @@ class Copy:
             return everywhere(folder, names) | (set(names) & set(at_the_root))
 
         shutil.copytree(origin, self.root, ignore=left_out)
+        self._warm = _Warm(self.root, packages)
+
+    def close(self) -> None:
+        self._warm.close()
 
     def timed(self, tests: Sequence[str]) -> tuple[Ran, dict[str, float]]:
         """All of the tests without a mutant, and the seconds of each file."""
@@ -63,40 +64,58 @@ class Copy:
             seconds[test] += float(spent)
         return ran, seconds
 
-    def trial(self, mutant: Mutant, tests: Sequence[str], limit: float) -> Ran:
+    def trial(self, mutant: Mutant, turns: Iterable[Sequence[str]], limit: float) -> Ran:
+        """Some tests after others, until one notices: to read those of a later turn takes time too."""
         path = self.root / mutant.file
         original = path.read_bytes()
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-            compiled.unlink()  # it is found by size and second, which a mutant may share
+        _forget(path)
+        ran = Ran(0, 0.0, "")
         try:
             path.write_bytes(mutant.text)
-            return self._run(tests, limit, PYTHONDONTWRITEBYTECODE="1")
+            for tests in turns:
+                now = self._run(tests, limit)
+                ran = replace(now, seconds=ran.seconds + now.seconds)
+                if ran.outcome != "survived":
+                    break
         finally:
             path.write_bytes(original)
+            _forget(path)
+        return ran
 
-    def _run(self, tests: Sequence[str], limit: float | None, *options: str, **environment: str) -> Ran:
+    def _run(self, tests: Sequence[str], limit: float | None, *options: str) -> Ran:
         temporary, output = self._place / "tmp", self._place / "output.txt"
-        command = [sys.executable, "-m", "pytest", *OPTIONS, f"--basetemp={temporary}", *options, *tests]
-        # With CI set, hypothesis draws the same examples every time, remembers none, and has no deadline.
-        own = {"PYTHONPATH": os.pathsep.join([str(self.root / "src"), str(self.root)]), "CI": "1"}
+        arguments = [*OPTIONS, f"--basetemp={temporary}", *options, *tests]
         begin = time.monotonic()
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                command, cwd=self.root, env=os.environ | own | environment, stdout=file, stderr=file,
-                stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-            status = _wait(process, limit)
+        status = self._warm.run(arguments, output, limit)
         return Ran(status, time.monotonic() - begin, output.read_text(encoding="utf-8", errors="replace"))
 
 
-def _wait(process: "subprocess.Popen[bytes]", limit: float | None) -> int | None:
-    """The status; afterwards nothing is left of the session, also of what the tests have started."""
-    resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
-    try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+class _Warm:
+    """Orders to a process of `warm.py`."""
+
+    def __init__(self, root: Path, packages: Sequence[str]) -> None:
+        # With CI set, hypothesis draws the same examples every time, remembers none, and has no deadline.
+        own = {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]), "CI": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("warm.py")), *packages], cwd=root, env=os.environ | own,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, arguments: list[str], output: Path, limit: float | None) -> int | None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(
+            json.dumps({"arguments": arguments, "output": str(output), "limit": limit}),
+            file=self._process.stdin, flush=True,
+        )  # fmt: skip
+        status: int | None = json.loads(self._process.stdout.readline())
+        return status
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _forget(path: Path) -> None:
+    """What was compiled is found by size and second of its source, which a mutant may share."""
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()

@@ -96,3 +96,13 @@ def test_iid_clients_see_the_same_distribution() -> None:
     for part in Iid(clients=5).deal(labels, 10, np.random.default_rng(0)):
         counts = np.bincount(labels[part], minlength=10)
         assert (abs(counts - 200) < 65).all()  # 5 standard deviations
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_clients_samples_come_from_all_over_its_classes(which: int) -> None:
+    """A data set may be sorted by something else, time or place, which is no business of a partition."""
+    for part in partitions(4)[which].deal(
+        np.repeat(np.arange(NUM_CLASSES), 4000), NUM_CLASSES, np.random.default_rng(0)
+    ):
+        place = part % 4000 / 4000  # in its class, uniform from 0 to 1
+        assert abs(place.mean() - 0.5) < 5 * np.sqrt(1 / 12 / len(part))

@@ -136,3 +136,14 @@ def test_ten_thousand_clients() -> None:
     counts = counts_by_client(Dirichlet(clients=10_000, gamma=0.3, min_samples=3), 10, each=6000)
     assert counts.sum(axis=1).min() == 3
     assert time.perf_counter() - start < 20
+
+
+def test_an_empty_class_moves_no_draw_of_the_others() -> None:
+    """The last class has no samples, as in a part of a data set; the others are dealt as if it had."""
+    labels = np.sort(labels_of(5, each=40))
+    whole, part = (
+        Dirichlet(clients=7, gamma=5.0, min_samples=1).deal(some, 5, np.random.default_rng(0))
+        for some in (labels, labels[labels < 4])
+    )
+    for one, other in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(one[labels[one] < 4], other)

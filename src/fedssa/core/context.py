@@ -54,8 +54,8 @@ class ServerContext(Context):
     """The server's `fit` trains with the one loop, seeded by (seed, round, number), as [server] says."""
 
     training: Training = field(default_factory=Training)
-    count_flops: CountFlops | None = field(default=None, repr=False, compare=False)
-    flops: list[int] = field(default_factory=list, repr=False, compare=False)  # of this round's trainings
+    count_flops: CountFlops | None = field(default=None, repr=False)
+    flops: list[int] = field(default_factory=list, repr=False)  # of this round's trainings
 
     @override
     def at(self, t: int) -> Self:

@@ -162,10 +162,13 @@ class Method(ABC, Generic[Server, Down, Up]):
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:
-        """Finds the types in `Method[Server, Down, Up]`."""
+        """Finds the types in `Method[Server, Down, Up]`; generic classes in between are filled in."""
+        filled: dict[Any, Any] = {}
         for base in (base for kind in cls.__mro__ for base in getattr(kind, "__orig_bases__", ())):
-            if get_origin(base) is Method and not any(isinstance(part, TypeVar) for part in get_args(base)):
-                return Messages(*get_args(base))
+            origin, parts = get_origin(base), [filled.get(part, part) for part in get_args(base)]
+            if origin is Method:
+                return Messages(*(Nothing if isinstance(part, TypeVar) else part for part in parts))
+            filled |= zip(getattr(origin, "__parameters__", ()), parts, strict=False)
         return Messages(Nothing, Nothing, Nothing)
 
     @property

@@ -42,6 +42,13 @@ def test_clients_are_paired_within_their_seed() -> None:
     assert (found.num_seeds, found.num_pairs) == (2, 4)
 
 
+def test_pairs_are_in_the_order_of_seeds_and_clients() -> None:
+    """The same resamples are drawn of them, in whatever order runs were found; a set would have 8 before 1."""
+    method = {8: {0: 0.8}, 1: {8: 0.3, 1: 0.1, 16: 0.5}}
+    first, second = paired(method, {seed: dict.fromkeys(clients, 0.0) for seed, clients in method.items()})
+    assert (first.tolist(), second.tolist()) == ([0.1, 0.3, 0.5], [0.8])
+
+
 def test_every_seed_counts_the_same() -> None:
     found = difference([np.array([0.0, 0.0]), np.array([1.0] * 8)])
     assert found is not None

@@ -1,11 +1,12 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedssa.records import Outcome
+from fedssa.records import SHAKING, Outcome
 from fedssa.report.read.costs import Traffic
 from fedssa.report.read.summary import (
     BestRound,
@@ -49,6 +50,32 @@ def test_every_number(tmp_path: Path) -> None:
     assert summary.seconds_per_round == 2.0  # of 1, 2, 3; the start's 100 is not a round
     assert summary.header_norm == pytest.approx((2.5 + 4.5) / 2)  # clients 0 and 2 in round 2
     assert (summary.target, summary.target_round) == (None, None)
+    assert summary.participations == {0: 2, 1: 2, 2: 2}
+    assert summary.header_norms == pytest.approx(((0.5 + 1.5) / 2, (2.5 + 3.5) / 2, (2.5 + 4.5) / 2))
+
+
+def test_what_the_last_record_says_of_the_method(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", ROUNDS, second="received")
+    metrics: list[dict[str, float]] = [{}, {"moved": 1}, {"moved": 2, SHAKING: 0.5}, {"moved": 4, SHAKING: 0.25}]
+    told = [replace(record, metrics=said) for record, said in zip(run_dir.records(), metrics, strict=True)]
+    summary = summarise(run_dir, told)
+    assert summary.events == {"moved": 4}
+    assert summary.shaking == (None, 0.5, 0.25)
+    assert summary.kinds == pytest.approx({"head": 0.7, "received": 0.35})
+
+
+def test_a_client_that_was_heard_before_the_first_round_alone_took_part_in_none(tmp_path: Path) -> None:
+    assert summarise(make_run(tmp_path / "run", [{1: 0.2, 0: 0.1}, {1: 0.5}])).participations == {0: 0, 1: 1}
+
+
+def test_messages_are_summed_over_the_timings_that_count_them(tmp_path: Path) -> None:
+    run_dir = make_run(tmp_path / "run", ROUNDS[:2])
+    assert summarise(run_dir).messages is None
+    run_dir.append_timing({"t": 1, "seconds": 1.0, "message_bytes_up": 100, "message_bytes_down": 7})
+    run_dir.append_timing({"t": 2, "seconds": 1.0, "message_bytes_up": 20, "message_bytes_down": 4000})
+    run_dir.append_timing({"t": 3, "seconds": 1.0, "message_bytes_up": 5000})
+    run_dir.append_timing({"t": 4, "seconds": "?", "message_bytes_up": 5000, "message_bytes_down": 1})
+    assert summarise(run_dir).messages == (120, 4007)
 
 
 def test_best_round_is_the_first_of_ties_and_told_by_its_test_accuracy(tmp_path: Path) -> None:
@@ -123,6 +150,8 @@ def test_clients(tmp_path: Path) -> None:
     assert [client.last_round for client in clients.values()] == [2, 1, 2]
     assert clients[1].last.scores.headline == 0.9
     assert clients[1].traffic == Traffic(20, 5, 88, 24, 2)
+    late = make_run(tmp_path / "late", [{}, {2: 0.1}, {1: 0.1, 0: 0.1}])
+    assert list(summarise_clients(late.records())) == list(summarise(late).accuracies) == [0, 1, 2]
     assert summarise_clients(make_run(tmp_path / "start", ROUNDS[:1]).records())[0].traffic.num_participations == 0
 
 

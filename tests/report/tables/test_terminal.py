@@ -124,6 +124,15 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
     assert not any("…" in word for words in both for word in words)
 
 
+def test_the_longest_name_of_a_comparison_is_whole_where_the_line_is_short(tmp_path: Path) -> None:
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    names = ["fd", "seventeen-letters"]
+    made = [finished_run(tmp_path / name, rounds, settings(name), second="received") for name in names]
+    runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in made]
+    shown = lines_of(comparison_tables(compare_methods(runs, "fd"), "fd"), width=80)
+    assert [words[0] for words in shown if words[0] in names] == names * 2
+
+
 def test_second_accuracies_are_columns_of_their_own(tmp_path: Path) -> None:
     """A method may predict in two ways; a run that has only one has a dash in the column of the other."""
     rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]

@@ -70,8 +70,7 @@ def difference(by_seed: Sequence[Floats]) -> Difference | None:
 
 def with_verdicts(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
     """Corrects the p-values of all methods of one comparison by Holm, and adds what then may be said."""
-    tested = {name: d for name, d in differences.items() if d is not None and d.p is not None}
-    corrected = holm({name: d.p for name, d in tested.items() if d.p is not None})
+    corrected = holm({name: d.p for name, d in differences.items() if d is not None and d.p is not None})
     return {name: _judged(d, corrected.get(name)) for name, d in differences.items()}
 
 
