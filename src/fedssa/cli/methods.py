@@ -130,7 +130,7 @@ def _print_remarks(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]"
     from fedssa.methods import PRESETS
 
     if not numbers:
-        settings = {name: preset.settings for name, (_, preset) in PRESETS.items()}
+        settings = {name: preset.means for name, (_, preset) in PRESETS.items()}
         fixed = {name: ", ".join(f"{key} = {value}" for key, value in of.items()) for name, of in settings.items()}
         print_list({name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()})
         out.print("\nMore: fedssa methods NAME, and --for RECIPE for the numbers a round", highlight=False)
@@ -157,7 +157,7 @@ def _print_one(name: str) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise SettingsError(f"method = {name!r}: should name a method")
     entry = Entry(name, cls)
-    fixed = PRESETS[name][1].settings if name in PRESETS else {}
+    fixed = PRESETS[name][1].means if name in PRESETS else {}
     options = ", ".join(f"{key} = {inline(value)}" for key, value in {**entry.options, **fixed}.items())
     out.print(Text(inspect.getdoc(inspect.getmodule(cls)) or entry.about), soft_wrap=True)
     facts = dict(zip(HEADINGS[1:], _cells(entry)[1:], strict=True)) | {"options": options or NONE}
