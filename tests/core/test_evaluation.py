@@ -45,6 +45,11 @@ def test_images_come_as_channels_height_width(channels_last: bool, dtype: torch.
     assert x[1, 0, 2, 3].item() == pytest.approx(value / 127.5 - 1 if dtype == torch.uint8 else value, abs=1e-6)
 
 
+def test_images_are_contiguous_unless_asked_otherwise() -> None:
+    """A user's own code may use .view on them."""
+    assert as_input(torch.zeros(2, 4, 5, 3)).is_contiguous()
+
+
 def test_the_samples_themselves_stay_as_they_were() -> None:
     x = torch.tensor([[0, 255]], dtype=torch.uint8)
     as_input(x)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.fields import Shapes
-from fedssa.core.groups import Flat, flat, layout_id, set_flat, started
+from fedssa.core.groups import Flat, flat, layout_id, set_flat, sizes_in, started
 from fedssa.core.message import check, digest, from_bytes, to_bytes
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import module_state
@@ -131,6 +131,13 @@ def renamed(linear: nn.Linear) -> nn.Module:
     module = nn.Module()
     module.other = linear
     return module
+
+
+@pytest.mark.parametrize("module", [Counting(), Counting(3), nn.Linear(4, 2), nn.Identity()])
+def test_the_sizes_of_vectors_are_read_from_the_id(module: nn.Module) -> None:
+    vectors = flat(module)
+    counters = 0 if vectors.integers is None else len(vectors.integers)
+    assert sizes_in(layout_id(module)) == {"L": len(vectors.floats), "I": counters}
 
 
 def test_the_id_covers_names_shapes_and_bits() -> None:

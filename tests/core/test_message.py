@@ -1,7 +1,7 @@
 """Messages: what is encoded comes back, and what does not fit is refused in one line that names the field."""
 
 import json
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, Union
 
 import pytest
 import torch
@@ -168,14 +168,17 @@ def test_a_generic_message_holds_what_it_is_filled_with() -> None:
 @message
 class Rows(Generic[T]):
     some: tuple[T, ...] | None
+    others: Union[tuple[T, ...], None]  # noqa: UP007  (as some write it)
     by_name: dict[str, T]
 
 
 def test_a_generic_message_may_hold_many_of_what_it_is_filled_with() -> None:
-    value: Rows[Row] = Rows((Row(torch.ones(1)), Row(torch.zeros(2))), {"a": Row(torch.ones(3), 0.5)})
+    some, others, by_name = (Row(torch.ones(1)), Row(torch.zeros(2))), (Row(torch.ones(4)),), {"a": Row(torch.ones(3))}
+    value: Rows[Row] = Rows(some, others, by_name)
     back: Rows[Row] = through(of(Rows, Row), value)
-    assert back.some is not None
-    assert {type(row) for row in (*back.some, *back.by_name.values())} == {Row}
+    assert back.some
+    assert back.others
+    assert {type(row) for row in (*back.some, *back.others, *back.by_name.values())} == {Row}
     assert digest(back) == digest(value)
 
 

@@ -80,3 +80,9 @@ class AsksByClass(Method[Nothing, One, ByClass]):
 def test_a_downlink_goes_by_classes_if_one_of_its_fields_names_them() -> None:
     assert TellsByClass().shares_by_class
     assert not any(method().shares_by_class for method in (AsksByClass, Plain, Open))
+
+
+def test_a_method_that_says_nothing_needs_nothing() -> None:
+    assert not any((Plain.needs_shared_model, Plain.needs_same_models, Plain.needs_server_model))
+    assert (Plain.needs_public, Plain.groups, Plain.fixed_rounds, Plain.num_views) == ("no", "none", None, 1)
+    assert (Plain.colour, Plain.presets) == ("", {})

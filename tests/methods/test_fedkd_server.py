@@ -106,6 +106,13 @@ def test_nothing_costs_nothing() -> None:
     assert same_bits(rebuild(message, like), like)
 
 
+def test_what_comes_after_nothing_is_sent() -> None:
+    """Frozen layers come first in many models."""
+    update = {"frozen": torch.zeros(10, 5), "bias": torch.ones(3), "w": diagonal(1.0)}
+    message = compress(update, 0.95)
+    assert (set(message.whole), set(message.u)) == ({"bias"}, {"w"})
+
+
 def test_a_convolution_is_a_matrix_of_out_by_the_rest() -> None:
     conv = torch.outer(torch.arange(1.0, 5.0), torch.arange(1.0, 19.0)).reshape(4, 2, 3, 3)  # rank 1
     for kernel in (conv, conv.to(memory_format=torch.channels_last)):

@@ -176,6 +176,7 @@ def test_random_starts_from_random_rows_of_the_seed() -> None:
     assert (server.rows != 0).all()
     assert (server.rows.abs() <= 1).all()  # nn.Linear's start: at most 1 / sqrt(d), and d = 1
     assert digest(method.server_init(server_at(-1, TASK))) == digest(server)
+    assert not server.rows.requires_grad
     assert digest(method.server_init(server_at(-1, TASK, seed=1))) != digest(server)
     sent_down = method.downlink(server, info(0, 0, 2), server_at(0, TASK))
     assert shown(sent_down) == {"classes": [0, 2], "rows": server.rows[[0, 2]].tolist()}

@@ -104,10 +104,8 @@ class _Warm:
     def run(self, arguments: list[str], output: Path, limit: float | None) -> int | None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(
-            json.dumps({"arguments": arguments, "output": str(output), "limit": limit}),
-            file=self._process.stdin, flush=True,
-        )  # fmt: skip
+        order = json.dumps({"arguments": arguments, "output": str(output), "limit": limit})
+        print(order, file=self._process.stdin, flush=True)
         status: int | None = json.loads(self._process.stdout.readline())
         return status
 

@@ -124,6 +124,19 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
     assert not any("…" in word for words in both for word in words)
 
 
+def test_a_method_without_a_finished_run_has_dashes_for_its_costs(tmp_path: Path) -> None:
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    trained = with_flops(finished_run(tmp_path / "fedgh", rounds, settings("fedgh")), 1_000, server=7_000)
+    going = make_run(tmp_path / "going", rounds, settings("fml"))
+    rows = compare_methods([summarise(trained), summarise(going)], "fedgh")
+    shown = lines_of(comparison_tables(rows, "fedgh"))
+    assert shown[-1] == [
+        "fml",
+        *["–"] * 7,
+    ]  # numbers, bytes and two kinds of FLOPs a round, three columns to the target
+    assert ["fml", "–", "–", "–", "not", "finished"] in shown
+
+
 def test_the_longest_name_of_a_comparison_is_whole_where_the_line_is_short(tmp_path: Path) -> None:
     rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
     names = ["fd", "seventeen-letters"]
