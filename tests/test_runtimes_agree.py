@@ -85,7 +85,6 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore::fedssa.errors.FedSSAWarning")  # some methods give advice before every run
 @pytest.mark.xdist_group("pooled")
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_serial_equals_pool_for_every_method(tmp_path: Path, pooled: Path, name: str) -> None:
@@ -93,7 +92,6 @@ def test_serial_equals_pool_for_every_method(tmp_path: Path, pooled: Path, name:
     assert (pooled / f"{name}-s7" / "rounds.jsonl").read_bytes() == (serial.path / "rounds.jsonl").read_bytes()
 
 
-@pytest.mark.filterwarnings("ignore::fedssa.errors.FedSSAWarning")  # some methods give advice before every run
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_stopped_and_resumed_equals_whole_for_every_method(tmp_path: Path, name: str) -> None:
     whole = fedssa.run(settings_of(name), out=tmp_path / "whole")

@@ -55,5 +55,5 @@ def test_a_prototype_that_is_not_there_is_named_with_those_that_are() -> None:
 
 def test_layouts_are_those_of_the_models() -> None:
     layout = layout_of(module_state(fresh()))
-    assert TASK.shared_layout == layout
+    assert TASK.shared_layout() == layout
     assert TASK.prototype_layouts == {"cnn-1": layout, "cnn-2": layout}

@@ -30,7 +30,6 @@ def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
     return [replace(r, server_flops=None, clients=own) for r, own in zip(records, clients, strict=True)]
 
 
-@pytest.mark.filterwarnings("ignore::fedssa.errors.FedSSAWarning")  # some methods give advice before every run
 @pytest.mark.parametrize("name", [*(n for n, cls in METHODS.items() if not cls.simulation_only), *PRESETS])
 def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -> None:
     simulated = fedssa.run(settings_of(name), out=tmp_path / "simulated")

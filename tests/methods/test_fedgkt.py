@@ -34,8 +34,6 @@ PLAIN = Training(lr=0.5, optimiser=SGD(momentum=0.0), batch_size=64)
 SMALL = FedGKT(hidden=3)
 KL = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)  # of (¾, ¼) from (½, ½)
 
-loud = pytest.mark.filterwarnings("ignore:FedGKT uploads")
-
 
 def side(training: Training = PLAIN, *, t: int = 0, seed: int = 0, task: Task = TASK) -> ServerContext:
     return ServerContext(task, seed, training=training).at(t)
@@ -251,7 +249,6 @@ def test_a_run_begins_with_a_loud_line(tmp_path: Path) -> None:
         fedssa.run(tiny(method={"name": "fedgkt", "hidden": 4}, rounds={"total": 1}), out=tmp_path / "run")
 
 
-@loud
 def test_without_alpha_clients_train_as_standalone_and_with_it_only_round_0_does(tmp_path: Path) -> None:
     methods: dict[str, dict[str, Any]] = {
         "alone": {"name": "standalone"},
@@ -264,7 +261,6 @@ def test_without_alpha_clients_train_as_standalone_and_with_it_only_round_0_does
     assert not set(states(runs["taught"])[-1]) & set(states(runs["alone"])[-1])
 
 
-@loud
 def test_flops_of_server_and_clients(tmp_path: Path) -> None:
     """The server's first layer needs no gradient of its input: 2·2·d·h + 3·2·h·S; a client has one pass more."""
     options = {"method": {"name": "fedgkt", "hidden": 20}, "server": {"epochs": 3}}

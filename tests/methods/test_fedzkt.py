@@ -36,8 +36,6 @@ INFO = ClientInfo(4, (0, 1), 3, group="tiny")
 
 LINEAR, CONVS = 100 * 16 * 64, 16 * 16 * 9 * 256 + 16 * 9 * 1024  # of G: 8 × 8, 16 × 16, then the digits' 32 × 32
 
-quiet = pytest.mark.filterwarnings("ignore:FedZKT")
-
 
 def side(training: Training = PLAIN, *, t: int = 0, seed: int = 0, task: Task = TASK) -> ServerContext:
     return ServerContext(task, seed, training=training).at(t)
@@ -289,7 +287,6 @@ def test_the_method_alone_is_enough_and_the_cost_is_said_before_the_run() -> Non
     assert "3 steps of its generator and global model, then 3 of every participant's model" in cost
 
 
-@quiet
 def test_a_run_has_the_servers_flops_and_its_numbers_and_round_0_is_standalones(tmp_path: Path) -> None:
     settings = tiny(method={"name": "fedzkt", "steps": 1, "batch_size": 2}, rounds={"total": 2})
     zkt = fedssa.run(settings, out=tmp_path / "zkt")
