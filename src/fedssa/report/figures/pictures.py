@@ -22,6 +22,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.files import write_atomically
 
 MAX_NAME = 28  # characters
+CURVE = 26.0  # pixels of height a method
 
 
 def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
@@ -46,8 +47,10 @@ def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
         if run.curve:
             curves.setdefault(run.method, []).append(_curve(run))
     styled = styles((str(run.settings["method"]["name"]), run) for run in runs)
-    title = "Accuracy over rounds (line: mean of the seeds, band: all seeds)"
-    figure = curve_figure("curves", title, "", curves, styled, ACCURACY)
+    several = any(len(seeds) > 1 for seeds in curves.values())
+    title = "Accuracy over rounds" + (" (mean, and band of all seeds)" if several else "")
+    height = max(HEIGHT, CURVE * len(curves))  # many lines need room to be told apart
+    figure = curve_figure("curves", title, "", curves, styled, ACCURACY, height)
     if figure is None:
         raise FedSSAError(f"{path}: there is nothing to draw, no run has measured an accuracy yet")
     _save(figure, path)
