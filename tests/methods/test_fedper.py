@@ -104,3 +104,9 @@ def test_with_all_different_models_advice_says_that_nothing_is_shared() -> None:
     different = tiny(method={"name": "fedper"}, models={"archs": ["mlp-1", "mlp-2", "mlp-3", "cnn-5"]})
     said = list(SimulatedClients.prepared(parse_settings(different)).advice())
     assert said == ["no two clients have the same architecture, so no extractor is shared; see models.archs"]
+
+
+def test_clients_alone_in_their_group_are_named() -> None:
+    three = tiny(method={"name": "fedper"}, models={"archs": ["mlp-1", "mlp-2", "mlp-3"]})  # of four clients
+    said = list(SimulatedClients.prepared(parse_settings(three)).advice())
+    assert said == ["nobody shares an extractor with client 1, 2: no other has its architecture; see models.archs"]

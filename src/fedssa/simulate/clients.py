@@ -205,12 +205,12 @@ class SimulatedClients:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
+        if method.groups == "layout":
+            yield from self._advice_on_groups()
         owners = Counter(s for info in self.infos for s in info.seen_classes)
-        if method.groups == "layout" and len({info.group for info in self.infos}) == len(self.infos) > 1:
-            yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
-        elif method.shares_by_class and max(owners.values()) == 1:
+        if method.shares_by_class and max(owners.values()) == 1:
             yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
-        if method.needs_shared_model:
+        if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
             size, archs = _num_weights(shared), self.settings.models.archs
             larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
@@ -219,6 +219,15 @@ class SimulatedClients:
                     f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
                     "a smaller one is cheaper to train and to send"
                 )
+
+    def _advice_on_groups(self) -> Iterator[str]:
+        members = Counter(info.group for info in self.infos)
+        alone = [str(info.id) for info in self.infos if members[info.group] == 1]
+        if len(alone) == len(self.infos) > 1:
+            yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
+        elif alone and len(self.infos) > 1:
+            listed = ", ".join(alone[:5]) + (", …" if len(alone) > 5 else "")
+            yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
