@@ -13,7 +13,7 @@ from fedssa.report.figures.style import styles
 from fedssa.runs.directory import RunDir
 from tests.report.fake_runs import make_run, settings, with_colour
 
-RECORDS = Path(__file__).parents[3] / "docs/results/records"
+RECORDS = Path(__file__).parents[3] / "docs/results"
 PAPER = THEME["paper"]
 
 
