@@ -38,7 +38,8 @@ def test_killed_between_every_two_file_operations(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)  # each time whoever goes on waits for the last one's workers, which may be importing torch
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.system)])  # 20 take two minutes
+@pytest.mark.system  # it takes two minutes
+@pytest.mark.parametrize("kills", [20])
 def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     """The whole program with its workers: half the times anywhere, start-up included, else in the midst of rounds."""
     settings = tiny(rounds={"total": 150}, local={"epochs": 3})
