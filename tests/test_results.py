@@ -18,7 +18,7 @@ from tests.test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
-FOLDERS = {RESULTS: 31, RESULTS / "groups": 7}  # each with records, their report, and a page with so many of its rows
+FOLDERS = {RESULTS: 31, RESULTS / "groups": 9}  # each with records, their report, and a page with so many of its rows
 
 
 @pytest.fixture(scope="module", params=FOLDERS, ids=lambda folder: folder.name)
