@@ -56,14 +56,14 @@ demo: $(VENV)/.base
 	@echo "         import fedssa; model = fedssa.load_client('$(DEMO)/fedssa', 0)"
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system'
+	@$(BIN)/python -m pytest -n 2 -m 'not system'
 
 # All that trains; what reads data, records and pages knows no kernel.
 TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate cli/test_cli.py studies/test_plan.py \
 	test_real_data.py test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
-	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not system' $(TRAINING)
+	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 -m 'not system' $(TRAINING)
 
 test-system: $(VENV)/.system system-packages
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m system  # many of them wait more than they compute

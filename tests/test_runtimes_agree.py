@@ -85,7 +85,6 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.xdist_group("pooled")
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_serial_equals_pool_for_every_method(tmp_path: Path, pooled: Path, name: str) -> None:
     serial = fedssa.run(settings_of(name), out=tmp_path / "serial")

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("mine.py")
 WHAT_IT_DOES = "The bias of the header is averaged and mixed into each client's own."
 FROM_OUTSIDE = "their_package.theirs:Mine"
-pytestmark = pytest.mark.xdist_group("adding a method")  # its tests share a copy of the sources and runs
 
 
 def process(*command: str, cwd: Path, sources: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
