@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from annotated_types import Ge
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -34,7 +33,7 @@ from fedssa.methods.parts.prototypes import (
     measure_prototypes,
     no_prototypes,
     predict_by_head_and_prototype,
-    prototype_distance,
+    pulled_loss,
     receive_prototypes,
 )
 
@@ -92,9 +91,7 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        representations = client.net.extractor(batch.x)
-        task_loss = cross_entropy(client.net.header(representations), batch.y)
-        return task_loss + self.lam * prototype_distance(client, representations, batch.y)
+        return pulled_loss(client, batch, self.lam)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:

@@ -41,7 +41,7 @@ from fedssa.methods.parts.prototypes import (
     measure_prototypes,
     no_prototypes,
     predict_by_head_and_prototype,
-    prototype_distance,
+    pulled_loss,
     receive_prototypes,
 )
 
@@ -122,9 +122,7 @@ class FedTGP(Method[Trainable, Down, Up]):
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        representations = client.net.extractor(batch.x)
-        task_loss = cross_entropy(client.net.header(representations), batch.y)
-        return task_loss + self.lam * prototype_distance(client, representations, batch.y)
+        return pulled_loss(client, batch, self.lam)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:

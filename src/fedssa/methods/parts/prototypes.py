@@ -4,11 +4,12 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from fedssa.core.client import Client
 from fedssa.core.message import message
 from fedssa.core.task import Task
-from fedssa.core.training import mean_representations
+from fedssa.core.training import Batch, mean_representations
 
 
 @message
@@ -52,6 +53,13 @@ def prototype_distance(client: Client, representations: Tensor, y: Tensor) -> Te
     kept = client[Prototypes]
     squares = (representations - kept.received[y]) ** 2
     return (squares * kept.received_known[y][:, None]).mean()
+
+
+def pulled_loss(client: Client, batch: Batch, lam: float) -> Tensor:
+    """Returns FedProto's loss: CE + λ·mean((f(x) − C^y)²)."""
+    representations = client.net.extractor(batch.x)
+    task_loss = cross_entropy(client.net.header(representations), batch.y)
+    return task_loss + lam * prototype_distance(client, representations, batch.y)
 
 
 def predict_by_head_and_prototype(client: Client, x: Tensor) -> dict[str, Tensor]:
