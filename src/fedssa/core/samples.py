@@ -3,8 +3,8 @@
 Bytes and floats with four axes are images [n, H, W, C]. Integers stay int64 and masks stay bool, at any rank.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -74,6 +74,29 @@ def _form_of_stored(x: Tensor) -> Input:
 def _form_of_taken(x: Tensor) -> Input:
     floats = x.is_floating_point() or is_image(x)
     return Input(tuple(x.shape[1:]), "float32" if floats else "bool" if x.dtype == torch.bool else "int64")
+
+
+def written(form: Form) -> dict[str, Input]:
+    """Returns a form as it is written down: by names, "" if it has none; {} for floats, whose shape says it all."""
+    if isinstance(form, dict):
+        return form
+    return {} if form.type == "float32" else {"": form}
+
+
+def read(inputs: Mapping[str, Input], input_shape: tuple[int, ...]) -> Form:
+    """Returns the form that was `written` beside the shape of a single input."""
+    if not inputs:
+        return Input(input_shape)
+    return inputs[""] if "" in inputs else dict(inputs)
+
+
+def as_json(form: Form) -> dict[str, Any]:
+    return {name: asdict(one) for name, one in written(form).items()}
+
+
+def from_json(inputs: Mapping[str, Any], input_shape: tuple[int, ...]) -> Form:
+    found = {name: Input(tuple(one["shape"]), one["type"]) for name, one in inputs.items()}
+    return read(found, input_shape)
 
 
 def in_words(form: Form) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from fedssa.core.samples import Form, Input, Inputs
+from fedssa.core.samples import Form, Input, Inputs, read, written
 from fedssa.core.seeds import seeded
 from fedssa.core.tensors import Layout, layout_of, module_state
 from fedssa.errors import SettingsError
@@ -29,12 +29,11 @@ class TaskFacts:
     width: int
     num_rounds: int
     num_clients: int = 0
-    input: Input | None = None  # if it is no tensor of floats; older facts have neither this …
-    inputs: dict[str, Input] | None = None  # … nor names
+    inputs: dict[str, Input] | None = None  # of each by its name, "" if it has none; None: one tensor of floats
 
     def task(self) -> "Task":
-        form = self.inputs or self.input or Input(self.input_shape)
-        return Task(self.num_classes, self.input_shape, self.width, self.num_rounds, self.num_clients, inputs=form)
+        form = read(self.inputs or {}, self.input_shape)
+        return Task(self.num_classes, (), self.width, self.num_rounds, self.num_clients, inputs=form)
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,5 @@ class Task:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    one = task.inputs if isinstance(task.inputs, Input) and not task.takes_floats else None
-    several = task.inputs if isinstance(task.inputs, dict) else None
-    return TaskFacts(task.num_classes, task.input_shape, task.width, task.num_rounds, task.num_clients, one, several)
+    facts = (task.num_classes, task.input_shape, task.width, task.num_rounds, task.num_clients)
+    return TaskFacts(*facts, written(task.inputs) or None)
