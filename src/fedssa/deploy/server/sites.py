@@ -13,7 +13,6 @@ import httpx
 from flwr.app import Message, RecordDict
 
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
-from fedssa.deploy.agreement import Federation
 from fedssa.deploy.messages import (
     Request,
     answer_in,
@@ -26,6 +25,7 @@ from fedssa.deploy.messages import (
 )
 from fedssa.deploy.server.retry import Grid, PatientGrid
 from fedssa.errors import AnswerError, Diverged
+from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
