@@ -1,4 +1,4 @@
-"""All training runs one loop, `fit`; the phases of a client's round call it, and evaluation follows."""
+"""All training runs one loop, `fit`; the phases of a client's round call it."""
 
 import math
 from collections import Counter
@@ -20,10 +20,9 @@ from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
 from fedssa.kernels import using
-from fedssa.records import Scores
 
 if TYPE_CHECKING:
-    from fedssa.core.client import AnyMethod, Client
+    from fedssa.core.client import Client
     from fedssa.core.context import Context
 
 EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
@@ -289,29 +288,6 @@ def representations(client: "Client", samples: Samples, num: int) -> Tensor:
         if num and len(samples):
             found += [part for _, part in _passes(client, samples.take(torch.arange(min(num, len(samples)))))]
     return torch.cat(found)
-
-
-def evaluate(client: "Client", method: "AnyMethod") -> Scores:
-    """Scores the client's own model on its own validation and test samples."""
-    for module in (client.net, *client.modules()):
-        module.eval()
-    return Scores(
-        test=_accuracy(client, method, client.data.test),
-        num_test=len(client.data.test),
-        val=_accuracy(client, method, client.data.val),
-        num_val=len(client.data.val),
-    )
-
-
-@torch.no_grad()
-def _accuracy(client: "Client", method: "AnyMethod", samples: Samples) -> dict[str, float]:
-    correct: dict[str, int] = {}
-    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
-        x = batch_of(client, samples, batch)
-        for kind, logits in method.predict(client, x).items():
-            hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
-            correct[kind] = correct.get(kind, 0) + hits
-    return {kind: hits / len(samples) for kind, hits in correct.items()}
 
 
 __all__ = ["Batch", "LocalData", "LocalTraining", "Phase", "Samples", "as_input", "fit", "train"]
