@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fedssa.core.samples import Inputs
+
 LOGITS = "logits"
 
 
@@ -17,7 +19,7 @@ class Taking(nn.Module):
         self.output = output
 
     @override
-    def forward(self, x: Tensor) -> object:
+    def forward(self, x: Inputs) -> object:
         return taken(self.module(x), self.output)
 
 

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from fedssa.core.outputs import Taking, entries_in
+from fedssa.core.samples import Input, Inputs, count, each, form_of, in_words, is_image, rows
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.core.tensors import overlapping
@@ -30,9 +31,22 @@ class SplitModel(nn.Module):
         self.channels_last = channels_last  # False: the extractor wants x contiguous (it uses .view, say)
 
     @override
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Inputs) -> Tensor:
         logits: Tensor = self.header(self.extractor(x))
         return logits
+
+
+class ByName(nn.Module):
+    """Gives a model its named inputs as keyword arguments; all others may call it with one argument x."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    @override
+    def forward(self, x: dict[str, Tensor]) -> Tensor:
+        out: Tensor = self.module(**x)
+        return out
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,7 @@ class Cut:
     output: str | None = None  # the entry that holds the logits, if its name was given
 
 
-def split(module: nn.Module, task: Task, *, probe: Tensor | None = None, output: str | None = None) -> SplitModel:
+def split(module: nn.Module, task: Task, *, probe: Inputs | None = None, output: str | None = None) -> SplitModel:
     """Splits a copy of `module`, and proves on a probe batch that the two parts together still are the module.
 
     A header without bias gets one of zeros. A representation that is not `task.width` wide gets a projection
@@ -53,16 +67,16 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None, output:
     an object, dict or tuple: `output` names the entry, which else is the one named `logits` or the first tensor.
     """
     if probe is None:
-        probe = _probe(task)
+        probe = probe_of(task)
     return divided(module, task, proved(module, task, probe=probe, output=output), probe=probe)
 
 
-def proved(module: nn.Module, task: Task, *, probe: Tensor | None = None, output: str | None = None) -> Cut:
+def proved(module: nn.Module, task: Task, *, probe: Inputs | None = None, output: str | None = None) -> Cut:
     """Finds where to split, on copies of the module and without a number of the caller's random stream."""
-    probe = _probe(task) if probe is None else probe
+    probe = probe_of(task) if probe is None else probe
     refuse_views(module)
     with seeded(0, "start"):
-        module, takes = _with_logits(_copied(module, probe), probe, output)
+        module, takes = _with_logits(_copied(module, task, probe), probe, output)
         name, linear = _last_linear_that_runs(copy.deepcopy(module), probe)
         if linear.out_features != task.num_classes:
             raise ModelError(
@@ -75,22 +89,30 @@ def proved(module: nn.Module, task: Task, *, probe: Tensor | None = None, output
         return Cut(name, takes, _runs_channels_last(parts, probe), output)
 
 
-def divided(module: nn.Module, task: Task, cut: Cut, *, probe: Tensor | None = None) -> SplitModel:
+def divided(module: nn.Module, task: Task, cut: Cut, *, probe: Inputs | None = None) -> SplitModel:
     """Splits a copy of a module where one like it was proved to be split rightly; nothing but lazy layers runs."""
-    whole = _copied(module, _probe(task) if probe is None else probe)
+    whole = _copied(module, task, probe_of(task) if probe is None else probe)
     parts = _divided_at(Taking(whole, cut.output) if cut.takes else whole, cut.header)
     _fit_width(parts, task)
     parts.channels_last = cut.channels_last
     return parts
 
 
-def runs_channels_last(model: SplitModel, task: Task) -> bool:
-    """Tries a model that came split already on the task's input in both modes; it is a copy that runs."""
-    probe = _probe(task)
+def checked(model: SplitModel, task: Task) -> SplitModel:
+    """Returns a model that came split already, once copies of it have run on the task's input in both modes."""
+    model, probe = by_name(model, task), probe_of(task)
     for training in (False, True):
         _forward(copy.deepcopy(model), probe, training=training)
     _check_one_sample(model, probe)
-    return _runs_channels_last(model, probe)
+    model.channels_last = _runs_channels_last(model, probe)
+    return model
+
+
+def by_name(model: SplitModel, task: Task) -> SplitModel:
+    """Lets the extractor of a model that came split take named inputs as keyword arguments, if the task has such."""
+    if isinstance(task.inputs, dict):
+        model.extractor = ByName(model.extractor)
+    return model
 
 
 def refuse_views(module: nn.Module) -> None:
@@ -112,23 +134,38 @@ def _tensors_in(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
                     yield f"{name}.{key}".removeprefix("."), tensor
 
 
-def _probe(task: Task) -> Tensor:
-    return torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
+def probe_of(task: Task) -> Inputs:
+    """Returns real samples if the task has some, and else a batch of the right shapes and types."""
+    if task.probe is not None:
+        return task.probe
+    if isinstance(task.inputs, Input):
+        return _made_up(task.inputs)
+    return {name: _made_up(one) for name, one in task.inputs.items()}
 
 
-def _copied(module: nn.Module, probe: Tensor) -> nn.Module:
+def _made_up(one: Input) -> Tensor:
+    """Makes floats up by chance; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
+    size = (PROBE_SIZE, *one.shape)
+    if one.type == "float32":
+        return torch.randn(size, generator=torch.Generator().manual_seed(0))
+    return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
+
+
+def _copied(module: nn.Module, task: Task, probe: Inputs) -> nn.Module:
     """Copies a module, and gives lazy layers their weights in a first pass, from the caller's random stream."""
     try:
-        module = copy.deepcopy(module)
+        module = copy.deepcopy(ByName(module) if isinstance(task.inputs, dict) else module)
         if any(isinstance(m, LazyModuleMixin) for m in module.modules()):
             with torch.no_grad():
-                module(probe)
+                was_training = module.training
+                module.eval()(probe)  # so that no statistics of the probe stay in it
+                module.train(was_training)
     except Exception as error:  # a user's module may raise anything
         raise ModelError(f"{_title(module)}: cannot be copied ({_line(error)})") from error
     return module
 
 
-def _with_logits(module: nn.Module, probe: Tensor, output: str | None) -> tuple[nn.Module, bool]:
+def _with_logits(module: nn.Module, probe: Inputs, output: str | None) -> tuple[nn.Module, bool]:
     """Returns a module that returns logits, and whether it had to be wrapped, for one of its modes at least."""
     outs = [_out(copy.deepcopy(module), probe, training=training) for training in (False, True)]
     if all(isinstance(out, Tensor) for out in outs):
@@ -150,7 +187,7 @@ def _fit_width(parts: SplitModel, task: Task) -> None:
         parts.header = nn.Linear(task.width, task.num_classes)
 
 
-def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Linear]:
+def _last_linear_that_runs(module: nn.Module, probe: Inputs) -> tuple[str, nn.Linear]:
     ran: list[str] = []
     linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
 
@@ -193,7 +230,7 @@ def _without(module: nn.Module, name: str) -> nn.Module:
     return module
 
 
-def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Tensor) -> None:
+def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Inputs) -> None:
     """Compares in training mode too, because a dropout behind the header would show only there."""
     for training in (False, True):
         before, after = (_forward(copy.deepcopy(m), probe, training=training) for m in (module, parts))
@@ -205,48 +242,54 @@ def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe:
     _check_one_sample(module, probe)
 
 
-def _check_one_sample(module: nn.Module, probe: Tensor) -> None:
+def _check_one_sample(module: nn.Module, probe: Inputs) -> None:
     """Refuses a model that squeezes, say: the last batch of an evaluation may be a single sample."""
-    _forward(copy.deepcopy(module), probe[:1], training=False)
+    _forward(copy.deepcopy(module), rows(probe, slice(1)), training=False)
 
 
-def _runs_channels_last(parts: SplitModel, probe: Tensor) -> bool:
-    if probe.ndim != 4:
+def _runs_channels_last(parts: SplitModel, probe: Inputs) -> bool:
+    if not any(is_image(x) for x in (probe.values() if isinstance(probe, dict) else (probe,))):
         return False
     model = copy.deepcopy(parts).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
-        _forward(model, probe.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), training=True)
+        _forward(model, each(_in_nhwc_memory, probe), training=True)
     except ModelError:
         return False
     return True
 
 
-def _forward(module: nn.Module, probe: Tensor, *, training: bool) -> Tensor:
+def _in_nhwc_memory(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if is_image(x) else x
+
+
+def _forward(module: nn.Module, probe: Inputs, *, training: bool) -> Tensor:
     out = _out(module, probe, training=training)
-    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(probe):
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != count(probe):
         raise ModelError(
-            f"{_title(module)}: returns {_kind(out)} for a batch of {len(probe)}; it should return logits "
+            f"{_title(module)}: returns {_kind(out)} for a batch of {count(probe)}; it should return logits "
             "[batch, classes], or an object, dict or tuple that holds them as 'logits' or as its first tensor"
         )
     return out
 
 
-def _out(module: nn.Module, probe: Tensor, *, training: bool) -> object:
+def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
     was_training = module.training
     module.train(training)
     try:
         with torch.no_grad(), seeded(0, "start"):
             out: object = module(probe)
     except Exception as error:  # a user's module may raise anything
-        shape = "×".join(map(str, probe.shape[1:]))
-        raise ModelError(f"{_title(module)}: does not run on an input of {shape} ({_line(error)})") from error
+        form = in_words(form_of(probe, stored=False))
+        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({_line(error)})") from error
     finally:
         module.train(was_training)
     return out
 
 
 def _title(module: nn.Module) -> str:
-    return type(module.module if isinstance(module, Taking) else module).__name__
+    while isinstance(module, (Taking, ByName)):
+        module = module.module
+    return type(module).__name__
 
 
 def _kind(value: object) -> str:

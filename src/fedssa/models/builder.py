@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from fedssa.core.seeds import seeded
-from fedssa.core.split import Cut, SplitModel, divided, proved, refuse_views, runs_channels_last
+from fedssa.core.split import Cut, SplitModel, by_name, checked, divided, proved, refuse_views
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
 from fedssa.models.cnn import CNN_FACTORIES
@@ -58,7 +58,7 @@ class Builder:
             if isinstance(module, SplitModel):
                 self._check_header(module)
                 refuse_views(module)
-                cut: Cut | bool = runs_channels_last(module, self._task)
+                cut: Cut | bool = checked(copy.deepcopy(module), self._task).channels_last
             else:
                 cut = proved(module, self._task, output=self._output)
         except ModelError as error:
@@ -70,7 +70,7 @@ class Builder:
         if isinstance(cut, Cut):
             return divided(module, self._task, cut)
         assert isinstance(module, SplitModel)
-        net = copy.deepcopy(module)
+        net = by_name(copy.deepcopy(module), self._task)
         net.channels_last = cut
         return net
 

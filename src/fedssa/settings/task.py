@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fedssa.core.samples import Form, Inputs
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
@@ -9,10 +10,23 @@ from fedssa.models import Builder, ModelFactory
 from fedssa.settings.recipe import Settings
 
 
-def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...], *, knows_shared: bool = True) -> Task:
-    """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know."""
-    width, num_rounds = settings.models.width, settings.rounds.total
-    plain = Task(num_classes, input_shape, width, num_rounds, settings.partition.clients, settings.models.header_scale)
+def task_of(
+    settings: Settings, num_classes: int, inputs: Form, *, knows_shared: bool = True, probe: Inputs | None = None
+) -> Task:
+    """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know.
+
+    `probe` holds some real samples, on which every model must run.
+    """
+    plain = Task(
+        num_classes,
+        (),
+        settings.models.width,
+        settings.rounds.total,
+        settings.partition.clients,
+        settings.models.header_scale,
+        inputs=inputs,
+        probe=probe,
+    )
     server, prototypes = settings.server_model, settings.prototypes
     return replace(
         plain,
@@ -37,6 +51,5 @@ class _SharedModel:
         except ModelError as error:
             if width is None:
                 raise
-            raise ModelError(
-                f"models.shared = {self._name!r}: the method needs a representation of {width} numbers ({error})"
-            ) from error
+            needed = f"the method needs it with a representation of {width} numbers"
+            raise ModelError(f"models.shared = {self._name!r}: {needed} ({error})") from error
