@@ -3,7 +3,8 @@
 Bytes and floats with four axes are images [n, H, W, C]. Integers stay int64 and masks stay bool, at any rank.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -133,6 +134,18 @@ class LocalData(NamedTuple):
     train: Samples
     val: Samples
     test: Samples
+
+
+def untaught(train: Iterable[int], test: Iterable[int]) -> Counter[int]:
+    """Counts a client's test samples of each class that it does not train on: nobody can tell these, so it is told."""
+    taught = set(train)
+    return Counter(label for label in test if label not in taught)
+
+
+def advice_on_untaught(client: str, missing: Counter[int], num_test: int) -> str:
+    classes = ", ".join(map(str, sorted(missing)[:5])) + (", …" if len(missing) > 5 else "")
+    which = f"class {classes}" if len(missing) == 1 else f"classes {classes}"
+    return f"{client}: {missing.total()} of its {num_test} test samples are of {which}, which it does not train on"
 
 
 def as_input(x: X, *, channels_last: bool = False) -> X:
