@@ -244,7 +244,7 @@ class Run:
         return PoolFederation(self._clients, self._store, pool)
 
     def _save(self, record: RoundRecord, server: Any, length: int) -> None:
-        self._store.commit(record.t + 1, length, server)
+        self._store.commit(record.t + 1, length, server, left_out=record.diverged)
 
     def _finish(self) -> None:
         """Writes the models, then the outcome, and removes the store last, so that each step can be repeated."""
