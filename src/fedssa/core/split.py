@@ -103,10 +103,10 @@ def probe_from(samples: Samples) -> Inputs:
 
 
 def _made_up(one: Input) -> Tensor:
-    """Makes floats up by chance; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
+    """Draws floats in [-1, 1]; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
     size = (PROBE_SIZE, *one.shape)
     if one.type == "float32":
-        return torch.randn(size, generator=torch.Generator().manual_seed(0))
+        return torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
 
 
