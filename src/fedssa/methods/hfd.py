@@ -89,6 +89,7 @@ class Teachers:
 class HFD(Method[Owners, Down, Up]):
     """Mean inputs of the classes, which are data, travel once; clients distil from the others' outputs on them."""
 
+    needs_float_inputs: ClassVar[str] = "averages inputs"
     travels: ClassVar = ("outputs", "mean inputs")
     colour: ClassVar[str] = "#4b0000"
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from fedssa.core.method import growth_remedy
-from fedssa.core.samples import as_json
 from fedssa.core.rounds import Federation, Round, run_rounds
+from fedssa.core.samples import as_json
 from fedssa.errors import ClientError, FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import Outcome, RoundRecord, latest_scores
 from fedssa.runs.directory import RunDir, fill_run_dir
@@ -117,8 +117,8 @@ def start(
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = SimulatedClients.prepared(settings)
+        settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        settings.method.refuse(clients.task, settings.server)
         dataset = clients.dataset
         with writing(out, begun=False):
             about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
