@@ -12,6 +12,7 @@ import torch
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import ServerContext
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
@@ -25,6 +26,7 @@ from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class, stratified
 from fedssa.runs.directory import RunDir
+from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
@@ -39,6 +41,7 @@ class SimulatedClients:
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
+        self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
         self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # these are still maps, but are indexed faster
@@ -135,6 +138,7 @@ class SimulatedClients:
                 settings.run.kernel,
                 self.public,
                 self.group_name(client),
+                self._measures,
             )
 
     def returning(self, client: int) -> Client:
@@ -175,6 +179,8 @@ class SimulatedClients:
         for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
             try:
                 client = self.client(group)
+                if self._measures.metrics:
+                    client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything

@@ -16,7 +16,10 @@ from fedssa.core.client import AnyAnswer, ClientInfo
 from fedssa.deploy.agreement import Federation
 from fedssa.deploy.messages import Request, answer_in, check_norm, encoded_bytes, info_in, refusal_in, to_records
 from fedssa.deploy.server.retry import Grid, PatientGrid
+from fedssa.deploy.server.scores import check_scores
 from fedssa.errors import AnswerError
+from fedssa.records import Scores
+from fedssa.settings.metrics import metric_paths
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
@@ -101,6 +104,8 @@ class GridFederation:
     def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
         try:
             info = info_in(_content(reply), self._task)
+            if info.start is not None:
+                self._check_scores(info.start)
             self._bind(info, node, online)
         except AnswerError as error:
             self._ask_at[node] = time.monotonic() + ASK_AGAIN
@@ -177,12 +182,16 @@ class GridFederation:
             info, method = self.known.infos[request.client], self._federation.settings.method
             ctx = self._federation.context().at(request.t)
             answer = answer_in(reply, request, method, info, ctx, self._deploy.max_bytes)
+            self._check_scores(answer.scores)
             check_norm(answer.payload, self._deploy.norm_bound)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
             self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
             return None
         return answer
+
+    def _check_scores(self, scores: Scores) -> None:
+        check_scores(scores, self._task.num_classes, metric_paths(self._federation.settings.run.metrics))
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fedssa.core.client import Client
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
 from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import one_thread, seeded
@@ -34,6 +35,7 @@ from fedssa.deploy.agreement import Federation
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.models import build
 from fedssa.settings.imports import import_path
+from fedssa.settings.metrics import imported
 
 AUGMENTATIONS = ("crop", "flip", "erase")
 
@@ -52,6 +54,7 @@ class Site:
     val: Any = ()
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
+    per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
 
 
 def client_of(reference: str, federation: Federation, client: int) -> Client:
@@ -75,6 +78,7 @@ def client_of(reference: str, federation: Federation, client: int) -> Client:
             kernel=settings.run.kernel,
             public=federation.public,
             group=group,
+            measures=Measures(site.per_class, imported(settings.run.metrics)),
         )
     tensors = [tensor for tensor in made.state().values() if tensor.numel()]
     if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
