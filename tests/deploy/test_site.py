@@ -11,12 +11,12 @@ from torch.utils.data import TensorDataset
 
 import fedssa
 from fedssa.core.task import Task
-from fedssa.deploy.agreement import Federation, parse_federation
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.disk import StateDir
 from fedssa.deploy.site.export import export_model
-from fedssa.deploy.site.site import client_of, samples
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, RunDirError, SettingsError
+from fedssa.sites.agreement import Federation, parse_federation
+from fedssa.sites.site import client_of, samples
 from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny
 
@@ -26,7 +26,7 @@ VECTORS = Task(num_classes=4, input_shape=(5,))
 SITE = """
 import torch
 from torch import nn
-from fedssa.deploy.site.site import Site
+from fedssa.sites.site import Site
 
 X, Y = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
 PAIRS = list(zip(X, Y))

@@ -134,11 +134,11 @@ def run_command(
 ) -> None:
     """Run the federation, and show each round when it is done. Sites that are away are waited for or left out."""
     need_flower()
-    from fedssa.deploy.agreement import read_federation
     from fedssa.deploy.server.submit import Submitted
     from fedssa.report.read.summary import summarise
     from fedssa.report.tables.terminal import run_table
     from fedssa.runs.directory import RunDir
+    from fedssa.sites.agreement import read_federation
 
     table = read_federation(directory).table
     target = out_dir or directory / "runs" / f"{table['method']['name'].rpartition(':')[2]}-s{table['seed']}"

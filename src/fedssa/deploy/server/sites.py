@@ -13,13 +13,13 @@ import httpx
 from flwr.app import Message, RecordDict
 
 from fedssa.core.client import AnyAnswer, ClientInfo
-from fedssa.deploy.agreement import Federation
 from fedssa.deploy.messages import Request, answer_in, check_norm, encoded_bytes, info_in, refusal_in, to_records
 from fedssa.deploy.server.retry import Grid, PatientGrid
 from fedssa.deploy.server.scores import check_scores
 from fedssa.errors import AnswerError
 from fedssa.records import Scores
 from fedssa.settings.metrics import metric_paths
+from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again

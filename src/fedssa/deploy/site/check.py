@@ -10,10 +10,10 @@ from flwr.app import ConfigRecord, RecordDict
 from fedssa.core.message import num_bytes, tensors_in
 from fedssa.core.public import Public
 from fedssa.core.seeds import one_thread
-from fedssa.deploy.agreement import Federation
 from fedssa.deploy.messages import RECORD, Reply, check_norm, to_records
-from fedssa.deploy.site.site import client_of
 from fedssa.errors import AnswerError, ClientError, FedSSAError
+from fedssa.sites.agreement import Federation
+from fedssa.sites.site import client_of
 
 SAMPLE_RUN = "0" * 32
 

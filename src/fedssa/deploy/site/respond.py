@@ -12,11 +12,11 @@ from typing import Any
 from flwr.app import RecordDict
 
 from fedssa.core.client import AnyAnswer, Client
-from fedssa.deploy.agreement import Federation, OtherPublicData, read_federation
 from fedssa.deploy.messages import Refusal, Reply, Request, Why, agreement_in, request_in, to_records
 from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
-from fedssa.deploy.site.site import client_of
 from fedssa.errors import AnswerError, Diverged, FedSSAError, SettingsError
+from fedssa.sites.agreement import Federation, OtherPublicData, read_federation
+from fedssa.sites.site import client_of
 
 log = logging.getLogger("flwr")  # Flower's own: a site's owner finds everything in one place
 

@@ -31,11 +31,11 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import copy_in, layout_of, module_state
 from fedssa.data.arrays import TYPES
-from fedssa.deploy.agreement import Federation
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.models import build
 from fedssa.settings.imports import import_path
 from fedssa.settings.metrics import imported
+from fedssa.sites.agreement import Federation
 
 AUGMENTATIONS = ("crop", "flip", "erase")
 
