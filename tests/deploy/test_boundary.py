@@ -12,9 +12,9 @@ import fedssa
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.tensors import blob_of
 from fedssa.deploy.messages import REFUSALS, from_records
-from fedssa.deploy.site.site import Site
 from fedssa.errors import AnswerError
 from fedssa.records import Scores
+from fedssa.sites.site import Site
 from tests.deploy.in_process import FEW, InProcessGrid, node, payload_said_in, record_in, said_in, sites_of, tensors_in
 from tests.deploy.wrong import with_parts, with_said
 from tests.tiny import tiny
