@@ -52,13 +52,13 @@ class PublicSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PublicLimits:
+class PublicLimits:
     size: Annotated[int, Ge(1)] | None = None  # the first so many in canonical order; None: all
     per_round: Annotated[int, Ge(0)] = 1000  # as of a slice
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicSource(_PublicLimits):
+class PublicSource(PublicLimits):
     """Public data may be a set of their own; labels count as the task's if all classes have the same names."""
 
     source: Source
@@ -260,7 +260,7 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
     own: Table = {key: table[key] for key in ("size", "per_round") if key in table}
     given = {key: value for key, value in table.items() if key not in own}
     source = _data("public", given)
-    limits = parse_section("public", _PublicLimits, own)
+    limits = parse_section("public", PublicLimits, own)
     return PublicSource(source=source, **asdict(limits)), {**_table_of(source, given), **asdict(limits)}
 
 
