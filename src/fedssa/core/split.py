@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from fedssa.core.outputs import Taking, entries_in
-from fedssa.core.samples import Input, Inputs, count, each, form_of, in_words, is_image, rows
+from fedssa.core.samples import Input, Inputs, Samples, as_input, count, each, form_of, in_words, is_image, rows
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.core.tensors import overlapping
@@ -143,11 +143,17 @@ def probe_of(task: Task) -> Inputs:
     return {name: _made_up(one) for name, one in task.inputs.items()}
 
 
+def probe_from(samples: Samples) -> Inputs:
+    """Returns the first samples as a model takes them, some of them twice if there are few."""
+    found: Inputs = as_input(samples.take(torch.arange(PROBE_SIZE) % len(samples)).x)
+    return found
+
+
 def _made_up(one: Input) -> Tensor:
-    """Makes floats up by chance; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
+    """Draws floats in [-1, 1]; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
     size = (PROBE_SIZE, *one.shape)
     if one.type == "float32":
-        return torch.randn(size, generator=torch.Generator().manual_seed(0))
+        return torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
 
 
@@ -161,7 +167,7 @@ def _copied(module: nn.Module, task: Task, probe: Inputs) -> nn.Module:
                 module.eval()(probe)  # so that no statistics of the probe stay in it
                 module.train(was_training)
     except Exception as error:  # a user's module may raise anything
-        raise ModelError(f"{_title(module)}: cannot be copied ({_line(error)})") from error
+        raise ModelError(f"{_title(module)}: cannot be copied ({first_line(error)})") from error
     return module
 
 
@@ -280,7 +286,7 @@ def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
             out: object = module(probe)
     except Exception as error:  # a user's module may raise anything
         form = in_words(form_of(probe, stored=False))
-        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({_line(error)})") from error
+        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({firstfirst_line(error)})") from error
     finally:
         module.train(was_training)
     return out
@@ -299,7 +305,7 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}" + (f" of {held}" if held else "")
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
