@@ -286,7 +286,7 @@ def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
             out: object = module(probe)
     except Exception as error:  # a user's module may raise anything
         form = in_words(form_of(probe, stored=False))
-        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({firstfirst_line(error)})") from error
+        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({first_line(error)})") from error
     finally:
         module.train(was_training)
     return out

@@ -57,11 +57,13 @@ class _Painter:
             return digest({"": value.detach()})
         if kind in (tuple, list, torch.Size):
             return [self.of(item) for item in value]
+        if kind in (set, frozenset):
+            return {self.of(item) for item in value}
         if kind in (dict, OrderedDict):
             return [(self.of(key), self.of(item)) for key, item in value.items()]
         if kind is partial:
             return [self.of(part) for part in (value.func, value.args, value.keywords)]
-        if kind is types.BuiltinFunctionType and isinstance(value.__self__, (types.ModuleType, type(None))):
+        if kind is types.BuiltinFunctionType and isinstance(value.__self__, (types.ModuleType, type, type(None))):
             return value
         if kind is types.FunctionType and not value.__closure__ and not value.__dict__:
             return value.__code__, self.of(value.__defaults__), self.of(value.__kwdefaults__)

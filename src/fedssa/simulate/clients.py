@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,20 @@ from fedssa.core.samples import Form, LocalData, Samples, form_of
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
+from fedssa.core.tensors import overlapping
 from fedssa.data import Dataset, prepare
 from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
-from fedssa.models import MODELS, build
+from fedssa.models import MODELS, Builder
+from fedssa.models.alike import picture
 from fedssa.partition import LocalSplit, split_by_class, stratified
 from fedssa.runs.directory import RunDir
 from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
+from fedssa.simulate.own_models import fingerprints
 
 Pick = Callable[[Any], np.intp]  # np.argmax or np.argmin
 
@@ -47,7 +50,8 @@ class SimulatedClients:
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
         self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
-        self._templates: dict[int, Client] = {}
+        self._templates: dict[int, Client | None] = {}
+        self._builders: dict[int, Builder] = {}
         self._group_names: dict[int, str] = {}
         self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
         self.public_indices, private = taken_away(settings, self._y)
@@ -149,26 +153,52 @@ class SimulatedClients:
     def returning(self, client: int) -> Client:
         """Builds a client that has a state to load, so that of its start only the structure matters.
 
-        With our own architectures and methods it is a copy of its group's template, which never runs. A user's objects
-        may hold anything, such as a function that counts its calls, so they are built anew from (seed, client).
+        It is a copy of its group's template, which never runs, if all of the group are alike but for their states. A
+        user's objects may hold anything, such as a function that counts its calls or a number of the client's own; then
+        they are built anew from (seed, client).
         """
         group = self.groups[client]
-        if not self._is_ours(group):
-            return self.client(client)
         if group not in self._templates:
-            self._templates[group] = self.client(group)
-        return self._templates[group].unfilled(client, self.data(client))
+            self._templates[group] = self._template(group)
+        template = self._templates[group]
+        return self.client(client) if template is None else template.unfilled(client, self.data(client))
+
+    def _template(self, group: int) -> Client | None:
+        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
+        if type(self.settings.method).client_init not in our_inits:
+            return None
+        template = self.client(self.groups.index(group))
+        return template if self._is_ours(group) or self._is_like_others(group, template) else None
 
     def _is_ours(self, group: int) -> bool:
-        method = self.settings.method
-        shared = [self.settings.shared[0]] if method.needs_shared_model else []
-        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
-        return {self.settings.models.archs[group], *shared} <= MODELS.keys() and type(method).client_init in our_inits
+        shared = [self.settings.shared[0]] if self.settings.method.needs_shared_model else []
+        return {self.settings.models.archs[group], *shared} <= MODELS.keys()
+
+    def _is_like_others(self, group: int, template: Client) -> bool:
+        """Looks at a model of other random numbers: what its Python objects hold must not depend on them."""
+        with one_thread(), seeded(self.settings.seed, "start"):
+            other = self._builder(group)()
+        if template.net.channels_last:
+            other = other.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        found = picture(template.net)
+        return found is not None and found == picture(other) and picture(*template.modules()) is not None
 
     def net(self, client: int) -> SplitModel:
         settings = self.settings
-        build_one = partial(build_net, settings, client, self.task)
+        build_one = self._builder(self.groups[client])
         return started(build_one, settings.seed, client, common=settings.method.groups == "layout")
+
+    def _builder(self, group: int) -> Builder:
+        if group not in self._builders:
+            self._builders[group] = builder_of(self.settings, group, self.task)
+        return self._builders[group]
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what the user's own models look like now."""
+        archs = self.settings.models.archs
+        return fingerprints(
+            self.settings, self.task, {archs[group]: self._builder(group) for group in sorted(set(self.groups))}
+        )
 
     def data(self, client: int) -> LocalData:
         split = self._split(client)
@@ -190,9 +220,8 @@ class SimulatedClients:
                 raise
             except Exception as error:  # a user's method may raise anything
                 raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
-            tensors = [t for t in client.state().values() if t.numel()]
-            if len({t.data_ptr() for t in tensors}) < len(tensors):
-                raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+            if shared := overlapping(client.state().items()):
+                raise ModelError(f"{arch}: '{shared[0]}' and '{shared[1]}' share memory; untie them")
             self._check_ids(group, arch)
             self._check_smallest_batch(group, arch)
 
@@ -336,7 +365,5 @@ def _num_weights(net: SplitModel) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-def build_net(settings: Settings, client: int, task: Task) -> SplitModel:
-    """Builds a model of the client's architecture, archs[k mod len(archs)]."""
-    group = client % len(settings.models.archs)
-    return build(settings.models.archs[group], settings.factories[group], task)
+def builder_of(settings: Settings, group: int, task: Task) -> Builder:
+    return Builder(settings.models.archs[group], settings.factories[group], task)

@@ -30,6 +30,7 @@ from fedssa.simulate.engine.ray import wait_until_left
 from fedssa.simulate.engine.serial import SerialFederation
 from fedssa.simulate.engine.store import ClientStore
 from fedssa.simulate.engine.workers import Workers
+from fedssa.simulate.own_models import KEY, refuse_changed
 from fedssa.simulate.saved_models import write_models, write_representations
 
 
@@ -125,7 +126,8 @@ def start(
             public = clients.public.digest if clients.public else ""
             inputs = as_json(clients.task.inputs)
             staged = RunDir(staging, settings.table, *about_data, public, about(settings, command), inputs)
-            fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
+            models = {KEY: found} if (found := clients.fingerprints()) else {}
+            fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest, **models})
             ClientStore.create(staging / "store", len(clients.infos))
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
         begun = Run(RunDir.open(out), clients, lock, pool)
@@ -182,7 +184,9 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
         settings = parse_settings(run_dir.settings)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
-        begun = Run(run_dir, clients_of(run_dir, settings), lock, pool)
+        clients = clients_of(run_dir, settings)
+        refuse_changed(path, run_dir.environment(), clients.fingerprints())
+        begun = Run(run_dir, clients, lock, pool)
         undo.pop_all()
         return begun
 

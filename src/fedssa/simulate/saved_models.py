@@ -18,9 +18,10 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
 from fedssa.settings.recipe import Settings, parse_settings
 from fedssa.settings.task import task_of
-from fedssa.simulate.clients import SimulatedClients, build_net, clients_of
+from fedssa.simulate.clients import SimulatedClients, builder_of, clients_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+from fedssa.simulate.own_models import check_unchanged
 
 
 def write_models(run_dir: RunDir, store: ClientStore) -> None:
@@ -74,8 +75,10 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
+    group = client % len(settings.models.archs)
     with seeded(settings.seed, "start", client=client):
-        net = build_net(settings, client, task)
+        net = builder_of(settings, group, task)()
+    check_unchanged(directory.path, settings.models.archs[group], net, directory.environment())
     try:
         copy_in(load(file.read_bytes()), module_state(net))
     except (OSError, SafetensorError) as error:
