@@ -19,8 +19,8 @@ class Taking(nn.Module):
         self.output = output
 
     @override
-    def forward(self, x: Inputs) -> object:
-        return taken(self.module(x), self.output)
+    def forward(self, *inputs: Inputs, **named: Tensor) -> object:
+        return taken(self.module(*inputs, **named), self.output)
 
 
 def taken(out: object, output: str | None = None) -> object:

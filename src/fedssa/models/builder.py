@@ -30,7 +30,7 @@ class Builder:
         self._proof: tuple[Cut | bool, dict[str, str]] | None = None
 
     def __call__(self) -> SplitModel:
-        if self.name in MODELS:  # ours is made anew and fits
+        if any(self._factory is ours for ours in MODELS.values()):  # ours is made anew and fits
             ours: Any = self._made()
             return ours
         if self._proof is None:

@@ -8,8 +8,10 @@ from dataclasses import fields
 from typing import Any
 
 from fedssa.core.rounds import Rounds
+from fedssa.settings.models import Models
 
 LATER: dict[str, tuple[Any, tuple[str, ...]]] = {  # by section: what declares it, and which settings are later
+    "models": (Models, ("clients",)),
     "rounds": (Rounds, ("max_diverged",)),
 }
 

@@ -58,7 +58,7 @@ class SimulatedClients:
         rng = numpy_rng(settings.seed, "partition")
         dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)
         self._dealt = [private[indices] for indices in dealt]
-        self.groups = [k % len(settings.models.archs) for k in range(len(self._dealt))]
+        self.groups = settings.groups_of([str(k) for k in range(len(self._dealt))])
 
     @classmethod
     def prepared(cls, settings: Settings) -> "SimulatedClients":
@@ -113,9 +113,9 @@ class SimulatedClients:
             return None
         group = self.groups[client]
         if group not in self._group_names:
-            arch = self.settings.models.archs[group]
             by_layout = self.settings.method.groups == "layout"
-            self._group_names[group] = layout_id(self.net(group).extractor) if by_layout else arch
+            model = self.settings.archs[group].model
+            self._group_names[group] = layout_id(self.net(client).extractor) if by_layout else model
         return self._group_names[group]
 
     def server_context(self) -> ServerContext:
@@ -140,7 +140,7 @@ class SimulatedClients:
                 data,
                 self.task,
                 settings.method,
-                settings.local,
+                settings.archs[self.groups[client]].local,
                 settings.seed,
                 getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
                 self._flops.of_round if counts_flops else None,
@@ -171,8 +171,8 @@ class SimulatedClients:
         return template if self._is_ours(group) or self._is_like_others(group, template) else None
 
     def _is_ours(self, group: int) -> bool:
-        shared = [self.settings.shared[0]] if self.settings.method.needs_shared_model else []
-        return {self.settings.models.archs[group], *shared} <= MODELS.keys()
+        shared_is_ours = self.settings.shared[0] in MODELS or not self.settings.method.needs_shared_model
+        return self.settings.archs[group].is_ours and shared_is_ours
 
     def _is_like_others(self, group: int, template: Client) -> bool:
         """Looks at a model of other random numbers: what its Python objects hold must not depend on them."""
@@ -195,10 +195,8 @@ class SimulatedClients:
 
     def fingerprints(self) -> dict[str, str]:
         """Returns what the user's own models look like now."""
-        archs = self.settings.models.archs
-        return fingerprints(
-            self.settings, self.task, {archs[group]: self._builder(group) for group in sorted(set(self.groups))}
-        )
+        builders = map(self._builder, sorted(set(self.groups)))
+        return fingerprints(self.settings, self.task, {builder.name: builder for builder in builders})
 
     def data(self, client: int) -> LocalData:
         split = self._split(client)
@@ -211,15 +209,16 @@ class SimulatedClients:
 
     def check_models(self) -> None:
         """Builds one client of each architecture, so that what does not fit is refused before a run starts."""
-        for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
+        for group in sorted(set(self.groups)):
+            arch, first = self.settings.archs[group].label, self.groups.index(group)
             try:
-                client = self.client(group)
+                client = self.client(first)
                 if self._measures.metrics:
                     client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
+                raise ClientError(f"client {first}: {type(error).__name__}: {error}") from error
             if shared := overlapping(client.state().items()):
                 raise ModelError(f"{arch}: '{shared[0]}' and '{shared[1]}' share memory; untie them")
             self._check_ids(group, arch)
@@ -230,7 +229,7 @@ class SimulatedClients:
         for name, array in named(self.dataset.x):
             if array.dtype == np.int64:
                 for pick in (np.argmax, np.argmin):
-                    self._check_sample(group, arch, name, *self._extreme(group, array, pick))
+                    self._check_sample(arch, name, *self._extreme(group, array, pick))
 
     def _extreme(self, group: int, array: np.ndarray, pick: Pick) -> tuple[int, int]:
         """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
@@ -242,8 +241,8 @@ class SimulatedClients:
         client = list(found)[int(pick([value for value, _ in found.values()]))]
         return client, found[client][1]
 
-    def _check_sample(self, group: int, arch: str, name: str, client: int, sample: int) -> None:
-        net, samples = self.net(group), self._samples(np.array([sample]))
+    def _check_sample(self, arch: str, name: str, client: int, sample: int) -> None:
+        net, samples = self.net(client), self._samples(np.array([sample]))
         try:
             with torch.no_grad():
                 net.eval()(samples.batch(torch.arange(1), channels_last=net.channels_last))
@@ -256,11 +255,12 @@ class SimulatedClients:
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
         """Refuses a model that fails on one sample, as batch normalisation does, if an epoch ends with such a batch."""
-        size = self.settings.local.batch_size
+        size = self.settings.archs[group].local.batch_size
         sizes = [info.num_train % size or size for info in self.infos if self.groups[info.id] == group]
         if min(sizes) > 1:
             return
-        net, samples = self.net(group), self.data(group).train
+        first = self.groups.index(group)
+        net, samples = self.net(first), self.data(first).train
         try:
             with torch.no_grad(), seeded(0, "training"):
                 net.train()(samples.batch(torch.arange(1), channels_last=net.channels_last))
@@ -273,7 +273,7 @@ class SimulatedClients:
 
     def advice(self) -> Iterator[str]:
         """Yields what a user should know about this federation before it runs."""
-        method = self.settings.method
+        settings, method = self.settings, self.settings.method
         yield from method.advice(self.server_context())
         if method.groups == "layout":
             yield from self._advice_on_groups()
@@ -282,8 +282,8 @@ class SimulatedClients:
             yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
         if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
-            size, archs = _num_weights(shared), self.settings.models.archs
-            larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
+            size, firsts = _num_weights(shared), {group: self.groups.index(group) for group in sorted(set(self.groups))}
+            larger = [settings.archs[group].label for group, k in firsts.items() if _num_weights(self.net(k)) < size]
             if larger:
                 yield (
                     f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
@@ -366,4 +366,5 @@ def _num_weights(net: SplitModel) -> int:
 
 
 def builder_of(settings: Settings, group: int, task: Task) -> Builder:
-    return Builder(settings.models.archs[group], settings.factories[group], task)
+    arch = settings.archs[group]
+    return Builder(arch.model, arch.factory, task)

@@ -75,10 +75,10 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
-    group = client % len(settings.models.archs)
+    group = settings.groups_of([str(k) for k in range(settings.partition.clients)])[client]
     with seeded(settings.seed, "start", client=client):
         net = builder_of(settings, group, task)()
-    check_unchanged(directory.path, settings.models.archs[group], net, directory.environment())
+    check_unchanged(directory.path, settings.archs[group].model, net, directory.environment())
     try:
         copy_in(load(file.read_bytes()), module_state(net))
     except (OSError, SafetensorError) as error:

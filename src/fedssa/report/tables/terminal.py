@@ -20,6 +20,7 @@ from fedssa.report.read.summary import (
     summarise_clients,
 )
 from fedssa.runs.directory import RunDir
+from fedssa.settings.labels import models_of
 
 __all__ = [
     "NOTHING",
@@ -111,13 +112,13 @@ def _flops(spent: Cost) -> dict[str, str]:
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     """Makes one row a client: its latest scores, and what it has sent."""
-    archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
+    models, num_clients = models_of(run_dir.settings), run_dir.settings["partition"]["clients"]
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
     table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
     for client in range(shown):
-        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client), kinds))
+        table.add_row(str(client), Text(models[client]), *_client_cells(heard.get(client), kinds))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
         table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
@@ -132,13 +133,13 @@ def partition_table(
     *,
     show_all: bool = False,
 ) -> Table:
-    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat."""
+    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts."""
     num_clients = len(counts)
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
     for client in range(shown):
         cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
-        table.add_row(str(client), Text(archs[client % len(archs)]), *cells)
+        table.add_row(str(client), Text(archs[client]), *cells)
     if shown < num_clients:
         table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
     table.add_section()
