@@ -1,6 +1,5 @@
 """Data that have no reader here come from a user's own function."""
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.data.arrays import Arrays, arrays_from
-from fedssa.errors import DataError
+from fedssa.errors import DataError, SettingsError
+from fedssa.imports import import_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,10 @@ class FromFunction:
 
 
 def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as err:
-        raise DataError(f"{path} cannot be imported ({err}): write package.module:function") from err
+        found = import_path("data.name", path)
+    except SettingsError as error:
+        raise DataError(f"{error}: write package.module:function or file.py:function") from error
     if not callable(found):
         raise DataError(f"{path} is no function")
     return found

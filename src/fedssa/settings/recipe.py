@@ -18,6 +18,7 @@ from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining, Training
 from fedssa.data import DATASETS, FromFunction, Source, expand
 from fedssa.errors import SettingsError
+from fedssa.imports import import_from, with_files
 from fedssa.kernels import Kernel
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import ModelFactory
@@ -135,13 +136,16 @@ def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settin
 
 def read_recipe(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such recipe") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read ({error})") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from error
+    folder = path.absolute().parent
+    import_from([str(folder)])
+    return with_files(table, folder)
 
 
 def override(table: Table, assignment: str) -> Table:
@@ -168,7 +172,9 @@ def _put(table: Table, path: list[str], value: object) -> Table:
 
 
 def parse_settings(table: Mapping[str, Any]) -> Settings:
+    """Validates a recipe. What its file names by `file.py:name` it may also name from the current folder."""
     refuse_unknown("", table, ("seed", *SECTIONS))
+    table = with_files(table, Path.cwd())
     for section in SECTIONS:
         if not isinstance(table.get(section, {}), Mapping):
             raise SettingsError(f"{section} = {table[section]!r}: should be a table, [{section}]")

@@ -25,6 +25,7 @@ from fedssa.core.tensors import overlapping
 from fedssa.data import Dataset, prepare
 from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
+from fedssa.imports import import_from
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, Builder
 from fedssa.models.alike import picture
@@ -316,6 +317,12 @@ def samples_at(dataset: Dataset, indices: np.ndarray) -> Samples:
 
 def inputs_of(dataset: Dataset) -> Form:
     return form_of(samples_at(dataset, np.arange(0)).x)
+
+
+def settings_of(run_dir: RunDir) -> Settings:
+    """Returns the settings of a run that was begun, in any folder: it knows where its user's modules lie."""
+    import_from(run_dir.about.get("import_from", ()))
+    return parse_settings(run_dir.settings)
 
 
 def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:

@@ -23,8 +23,8 @@ from fedssa.runs.files import how_to_continue, is_across_sites, writing
 from fedssa.runs.journal import Journal
 from fedssa.runs.lock import InterruptLater, RunLock, staging_of
 from fedssa.settings.about import about
-from fedssa.settings.recipe import Settings, load_settings, parse_settings
-from fedssa.simulate.clients import SimulatedClients, clients_of
+from fedssa.settings.recipe import Settings, load_settings
+from fedssa.simulate.clients import SimulatedClients, clients_of, settings_of
 from fedssa.simulate.engine.pool import Pool, PoolFederation
 from fedssa.simulate.engine.ray import wait_until_left
 from fedssa.simulate.engine.serial import SerialFederation
@@ -181,7 +181,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
                 )  # the run may have been killed right before it removed the store
             return outcome
         wait_until_left(run_dir.store)
-        settings = parse_settings(run_dir.settings)
+        settings = settings_of(run_dir)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = clients_of(run_dir, settings)

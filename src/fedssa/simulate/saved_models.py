@@ -16,9 +16,9 @@ from fedssa.core.training import representations
 from fedssa.errors import RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
-from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.settings.recipe import Settings
 from fedssa.settings.task import task_of
-from fedssa.simulate.clients import SimulatedClients, builder_of, clients_of
+from fedssa.simulate.clients import SimulatedClients, builder_of, clients_of, settings_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
 from fedssa.simulate.own_models import check_unchanged
@@ -68,7 +68,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
+    settings = settings_of(directory)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
@@ -89,7 +89,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 def load_client_data(run_dir: Path | str, client: int) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
+    settings = settings_of(directory)
     if reason := _why_no_client(directory, settings, client):
         raise RunDirError(reason)
     return clients_of(directory, settings).data(client)

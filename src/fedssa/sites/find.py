@@ -8,18 +8,15 @@ sites.py:mine.north           the site of this name in another list or dict of t
 A site in a list is called what its Site says, or its function, or its number.
 """
 
-import importlib.util
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fedssa.core.seeds import seeded
 from fedssa.errors import ClientError, FedSSAError, SettingsError
-from fedssa.settings.imports import import_path
+from fedssa.imports import import_file, import_path
 
 ONE, ALL = "site", "sites"  # what a file calls its site, or its sites
 
@@ -33,7 +30,7 @@ def find(reference: str) -> Any:
 
 
 def _in_file(path: str, name: str) -> Any:
-    module = _import_file(path)
+    module = import_file(Path(path), again=True)
     if hasattr(module, name):
         return getattr(module, name)
     return _member(getattr(module, ALL, ()), name)
@@ -106,7 +103,7 @@ def _named(entry: Any, number: int) -> Iterator[tuple[str, Any]]:
 def _what_it_has(path: str) -> str:
     if not path.endswith(".py"):
         return ONE
-    module = _import_file(path)
+    module = import_file(Path(path), again=True)
     if not hasattr(module, ALL) and not hasattr(module, ONE):
         raise SettingsError(f"has no sites; call a list or dict of them `{ALL}`, or a single one `{ONE}`")
     return ALL if hasattr(module, ALL) else ONE
@@ -120,23 +117,6 @@ def absolute(reference: str) -> str:
     """Names a file wherever the process is that follows the reference; an import path stays as it is."""
     path, colon, name = reference.partition(":")
     return f"{Path(path).expanduser().absolute()}{colon}{name}" if path.endswith(".py") else reference
-
-
-def _import_file(path: str) -> ModuleType:
-    """Imports a file, which may import what lies beside it."""
-    file = Path(path).expanduser().absolute()
-    if not file.is_file():
-        raise SettingsError("there is no such file")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(file.parent))
-    return module
 
 
 @contextmanager
