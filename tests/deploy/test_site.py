@@ -167,7 +167,7 @@ def test_classes_that_a_site_is_tested_on_and_does_not_train_on_are_told_and_no_
 def test_a_site_is_not_run_as_another_client(file: Path) -> None:
     file.write_text(SITE.format(parts="train=(X, Y), test=PAIRS, name='b'"))
     assert client_of(str(file), federation(), 1).id == 1
-    with pytest.raises(SettingsError, match="my_site.py: says that it is 'b', and is to be client 'a'"):
+    with pytest.raises(SettingsError, match="says that it is 'b', and is to be client 'a'"):
         client_of(str(file), federation(), 0)
 
 
