@@ -148,7 +148,8 @@ def run_command(
         for record in submitted.records(tell=err.print):
             accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
             absent = "".join(f", without {submitted.federation.clients[k]}" for k in record.absent)
-            err.print(f"round {record.t + 1} of {total}, {accuracy}{absent}")
+            diverged = "".join(f", {submitted.federation.clients[k]} diverged" for k in record.diverged)
+            err.print(f"round {record.t + 1} of {total}, {accuracy}{absent}{diverged}")
     except KeyboardInterrupt:
         err.print(f"the run goes on without this window; its records: {target}")
         sys.exit(130)

@@ -14,7 +14,10 @@ from fedssa.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class FromFunction:
-    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays."""
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays.
+
+    x is an array, or a dict of arrays by the names under which a model takes them.
+    """
 
     function: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -48,9 +51,12 @@ def _imported(path: str) -> Any:
 
 def _arrays(result: object, where: str) -> Arrays:
     if isinstance(result, Arrays):
-        return arrays_from(result.x, result.y, result.class_names, where)
+        return arrays_from(result.x, result.y, result.class_names, where, result.kind)
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
-        return arrays_from(result["x"], result["y"], result.get("class_names"), where)
+        kind = result.get("kind", "image")
+        return arrays_from(result["x"], result["y"], result.get("class_names"), where, kind)
     if isinstance(result, tuple) and len(result) == 2:
         return arrays_from(*result, None, where)
-    raise DataError(f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]")
+    raise DataError(
+        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names, kind]"
+    )

@@ -14,6 +14,7 @@ import torch
 
 from fedssa.core.method import growth_remedy
 from fedssa.core.rounds import Federation, Round, run_rounds
+from fedssa.core.samples import as_json
 from fedssa.errors import ClientError, FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import Outcome, RoundRecord, latest_scores
 from fedssa.runs.directory import RunDir, fill_run_dir
@@ -122,7 +123,8 @@ def start(
         settings.method.refuse(clients.task, settings.server)
         about_data, public = clients.about_data, clients.public.digest if clients.public else ""
         with writing(out, begun=False):
-            staged = RunDir(staging, settings.table, *about_data, public, clients.about(command))
+            inputs = as_json(clients.task.inputs)
+            staged = RunDir(staging, settings.table, *about_data, public, clients.about(command), inputs)
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest})
             ClientStore.create(staging / "store", len(clients.infos))
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
@@ -242,7 +244,7 @@ class Run:
         return PoolFederation(self._clients, self._store, pool)
 
     def _save(self, record: RoundRecord, server: Any, length: int) -> None:
-        self._store.commit(record.t + 1, length, server)
+        self._store.commit(record.t + 1, length, server, left_out=record.diverged)
 
     def _finish(self) -> None:
         """Writes the models, then the outcome, and removes the store last, so that each step can be repeated."""

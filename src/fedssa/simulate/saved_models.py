@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from fedssa.core.samples import LocalData
+from fedssa.core.samples import LocalData, from_json
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
@@ -88,7 +88,7 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
     """Builds a model of the client's structure; of its data only a site's own code may need them."""
     if isinstance(settings, SiteSettings):
         return SiteClients(settings).net(client)
-    task = task_of(settings, len(directory.class_names), directory.input_shape)
+    task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
     with seeded(settings.seed, "start", client=client):
         return build_net(settings, client, task)
 

@@ -117,7 +117,8 @@ class DeployedRun:
         absent = "".join(f", without {self._federation.clients[k]}" for k in record.absent)
         total = self._federation.settings.rounds.total
         said = f"{sent['message_bytes_up']:,} bytes up, {sent['message_bytes_down']:,} down"
-        log.info("fedssa: round %d of %d, %s, %s%s", record.t + 1, total, accuracy, said, absent)
+        diverged = "".join(f", {self._federation.clients[k]} diverged" for k in record.diverged)
+        log.info("fedssa: round %d of %d, %s, %s%s%s", record.t + 1, total, accuracy, said, absent, diverged)
 
     def _note(self, fault: Fault) -> None:
         who = "" if fault.client is None else f"client {fault.client} ({self._federation.clients[fault.client]}): "
