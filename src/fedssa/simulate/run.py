@@ -119,8 +119,8 @@ def start(
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = clients_for(settings)
+        settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        settings.method.refuse(clients.task, settings.server)
         about_data, public = clients.about_data, clients.public.digest if clients.public else ""
         with writing(out, begun=False):
             inputs = as_json(clients.task.inputs)

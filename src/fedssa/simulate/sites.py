@@ -11,7 +11,7 @@ from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.public import Public
-from fedssa.core.samples import LocalData
+from fedssa.core.samples import LocalData, named
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Tensors, digest
 from fedssa.settings.about import about
@@ -105,4 +105,5 @@ class SiteClients:
 
 
 def _tensors(data: LocalData) -> Tensors:
-    return {f"{part}.{name}": getattr(getattr(data, part), name) for part in LocalData._fields for name in ("x", "y")}
+    parts = data._asdict().items()
+    return {f"{part}.{name}": t for part, held in parts for name, t in (*named(held.x).items(), ("y", held.y))}

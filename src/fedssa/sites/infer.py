@@ -1,19 +1,18 @@
-"""Sites that agree on no task yet have one all the same: their samples' shape, and their labels' classes."""
+"""Sites that agree on no task yet have one all the same: their samples' form, and their labels' classes."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NoReturn
 
-import numpy as np
+import torch
 
-from fedssa.core.samples import LocalData
+from fedssa.core.samples import Form, LocalData, form_of, in_words
 from fedssa.core.seeds import seeded
-from fedssa.core.task import Task
-from fedssa.data.arrays import standard_x
+from fedssa.data.inputs import standard
 from fedssa.errors import DataError, SettingsError
 from fedssa.sites.find import Found, naming
-from fedssa.sites.site import as_site, columns
-
-NOTHING = Task(num_classes=2, input_shape=(0,))  # what an empty part is read for
+from fedssa.sites.samples import glimpse
+from fedssa.sites.site import as_site
 
 
 class _NotKnown:
@@ -25,30 +24,49 @@ class _NotKnown:
         )
 
 
-def inferred_task(sites: Mapping[str, Found]) -> dict[str, Any]:
-    """Returns the section [task] of sites that were found by name; raises if their samples are of two shapes."""
-    shapes, num_classes = dict[str, tuple[int, ...]](), 0
+def with_task(table: Mapping[str, Any], sites: Mapping[str, Found]) -> dict[str, Any]:
+    """Adds to [task] what it does not say and the sites' data do."""
+    said = table.get("task", {})
+    if not isinstance(said, Mapping) or ("classes" in said and {"input_shape", "inputs"} & said.keys()):
+        return dict(table)
+    form, num_classes = _found(sites)
+    inputs = {} if {"input_shape", "inputs"} & said.keys() else _written(form)
+    return {**table, "task": {"classes": num_classes, **inputs, **said}}
+
+
+def _found(sites: Mapping[str, Found]) -> tuple[Form, int]:
+    forms, num_classes = dict[str, Form](), 0
     for name, found in sites.items():
         with naming(name), seeded(0, "start"):  # what its code draws is of no use yet
             site = as_site(found.thing, _NotKnown())  # type: ignore[arg-type]
             for part in LocalData._fields:
-                x, y = (np.asarray(column) for column in columns(getattr(site, part), NOTHING))
-                if len(y):
-                    shapes.setdefault(name, _input_shape(x, part))
-                    num_classes = max(num_classes, int(y.max()) + 1)
-    return {"classes": num_classes, "input_shape": list(_common(shapes))}
+                first, labels = glimpse(getattr(site, part))
+                if len(labels):
+                    forms.setdefault(name, _form(first, part))
+                    num_classes = max(num_classes, int(labels.max()) + 1)
+    return _common(forms), num_classes
 
 
-def _input_shape(x: np.ndarray, part: str) -> tuple[int, ...]:
-    height, *rest = standard_x(x[:1], part).shape[1:]
-    return (rest[1], height, rest[0]) if rest else (height,)
+def _form(first: Any, part: str) -> Form:
+    stored = standard(first, "image", part)
+    if isinstance(stored, dict):
+        return form_of({name: torch.from_numpy(array) for name, array in stored.items()})
+    return form_of(torch.from_numpy(stored))
 
 
-def _common(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    if not shapes:
+def _common(forms: Mapping[str, Form]) -> Form:
+    if not forms:
         raise DataError("no site has any samples")
-    (first, wanted), *others = shapes.items()
-    for name, shape in others:
-        if shape != wanted:
-            raise DataError(f"{name}: its samples are {shape}, those of {first} are {wanted}; all must be alike")
+    (first, wanted), *others = forms.items()
+    for name, form in others:
+        if form != wanted:
+            raise DataError(
+                f"{name}: its samples are {in_words(form)}, those of {first} are {in_words(wanted)}; make them alike"
+            )
     return wanted
+
+
+def _written(form: Form) -> dict[str, Any]:
+    if isinstance(form, dict):
+        return {"inputs": {name: asdict(one) for name, one in form.items()}}
+    return {"input_shape": list(form.shape)} | ({} if form.type == "float32" else {"input_type": form.type})

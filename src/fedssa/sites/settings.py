@@ -20,7 +20,7 @@ from fedssa.settings.recipe import Settings, Table, read_recipe
 from fedssa.settings.toml import inline
 from fedssa.sites.agreement import FILE_NAME, KNOWN, Federation, parse_federation
 from fedssa.sites.find import Found, sites_in
-from fedssa.sites.infer import inferred_task
+from fedssa.sites.infer import with_task
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,8 @@ def site_settings(sites: Any, federation: Path | str | Mapping[str, Any] | None 
     """`federation` is a federation.toml, the directory that holds it, or a table of the same shape."""
     table, folder = _read(federation)
     found = _in_order(sites_in(sites), table.get("clients"))
-    task = table.get("task", {})
-    if isinstance(task, Mapping) and not {"classes", "input_shape"} <= task.keys():
-        table["task"] = {**inferred_task(found), **task}
     references = tuple(site.reference for site in found.values())
-    return _simulated(parse_federation({**table, "clients": list(found)}, folder), references)
+    return _simulated(parse_federation(with_task(table, found) | {"clients": list(found)}, folder), references)
 
 
 def settings_in(table: Mapping[str, Any]) -> SiteSettings:
