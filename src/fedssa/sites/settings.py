@@ -6,7 +6,7 @@ follows from their data, and all else is at its defaults.
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,17 @@ def is_of_sites(table: Mapping[str, Any]) -> bool:
     return "sites" in table
 
 
-def site_settings(sites: Any, federation: Path | str | Mapping[str, Any] | None = None) -> SiteSettings:
-    """`federation` is a federation.toml, the directory that holds it, or a table of the same shape."""
+def site_settings(
+    sites: Any,
+    federation: Path | str | Mapping[str, Any] | None = None,
+    changed: Callable[[Table], Table] = dict,
+) -> SiteSettings:
+    """`federation` is a federation.toml, the directory that holds it, or a table of the same shape.
+
+    `changed` may put something else in the place of what it says.
+    """
     table, folder = _read(federation)
+    table = changed(table)
     found = _in_order(sites_in(sites), table.get("clients"))
     references = tuple(site.reference for site in found.values())
     return _simulated(parse_federation(with_task(table, found) | {"clients": list(found)}, folder), references)
