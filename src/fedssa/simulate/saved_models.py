@@ -63,14 +63,15 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Clients)
 def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     """Returns a client's own model of a finished run, ready for inference; `as_input` turns samples into its input.
 
-    `run_dir` may also be a file that `fedssa site export` wrote; `client` then names the site's file or import path.
+    A client has a number, and in a federation of sites a name. `run_dir` may also be a file that `fedssa site export`
+    wrote; `client` then names the site's file or import path.
     """
-    if isinstance(client, str):
+    if isinstance(client, str) and not Path(run_dir).is_dir():
         from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
-    settings = settings_of(directory)
+    settings, client = settings_of(directory), _number(directory, client)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
@@ -93,10 +94,10 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
         return build_net(settings, client, task)
 
 
-def load_client_data(run_dir: Path | str, client: int) -> LocalData:
+def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
-    settings = settings_of(directory)
+    settings, client = settings_of(directory), _number(directory, client)
     if reason := _why_no_client(directory, settings, client):
         raise RunDirError(reason)
     return clients_of(directory, settings).data(client)
@@ -108,6 +109,16 @@ def _opened(path: Path) -> RunDir:
     if is_across_sites(path):
         raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")
     return directory
+
+
+def _number(directory: RunDir, client: int | str) -> int:
+    if isinstance(client, int):
+        return client
+    names = list(directory.settings.get("clients", ()))
+    if client not in names:
+        known = f"they are {', '.join(names)}" if names else "its clients have numbers"
+        raise RunDirError(f"{directory.path}: has no client {client!r}; {known}")
+    return names.index(client)
 
 
 def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:

@@ -105,5 +105,5 @@ class SiteClients:
 
 
 def _tensors(data: LocalData) -> Tensors:
-    parts = data._asdict().items()
-    return {f"{part}.{name}": t for part, held in parts for name, t in (*named(held.x).items(), ("y", held.y))}
+    parts = {part: held for part, held in data._asdict().items() if len(held)}
+    return {f"{part}.{name}": t for part, held in parts.items() for name, t in (*named(held.x).items(), ("y", held.y))}
