@@ -13,6 +13,7 @@ from torch import Tensor
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import ServerContext
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
@@ -27,6 +28,7 @@ from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class, stratified
 from fedssa.runs.directory import RunDir
+from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
@@ -44,6 +46,7 @@ class SimulatedClients:
         self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=probe)
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
+        self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
         self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
@@ -140,6 +143,7 @@ class SimulatedClients:
                 settings.run.kernel,
                 self.public,
                 self.group_name(client),
+                self._measures,
             )
 
     def returning(self, client: int) -> Client:
@@ -180,6 +184,8 @@ class SimulatedClients:
         for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
             try:
                 client = self.client(group)
+                if self._measures.metrics:
+                    client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything

@@ -6,7 +6,7 @@ clients = ["north", "south", "west"]    # client 0, 1, 2
 [models]   width, shared, server, prototypes
 [local]    [server]    [rounds]    [method]         as in a recipe
 [public]   file, digest, labels, per_round          if the method uses public data
-[run]      kernel, target, evaluate_start
+[run]      kernel, target, evaluate_start, metrics
 [deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
 
 `agreement` is a digest of all that a site's messages and bits depend on, but for versions and the kernel, which the
@@ -174,6 +174,8 @@ class Federation:
     @property
     def agreement(self) -> str:
         agreed = {name: part for name, part in self.table.items() if name not in ABOUT_THE_SERVER}
+        if metrics := self.settings.run.metrics:
+            agreed["metrics"] = metrics  # a site sends one number for each
         return sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
     def client_id(self, name: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from fedssa.core.client import Client, CountFlops
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
 from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaught
 from fedssa.core.seeds import one_thread, seeded
@@ -25,6 +26,7 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import copy_in, layout_of, module_state
 from fedssa.errors import DataError, ModelError, SettingsError
 from fedssa.models import build
+from fedssa.settings.metrics import imported
 from fedssa.sites.agreement import Federation
 from fedssa.sites.find import find, naming
 from fedssa.sites.samples import samples
@@ -47,6 +49,7 @@ class Site:
     name: str | None = None  # which client it is; None: whoever runs it says
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
+    per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
 
 
 Source = str | Site | Callable[..., Site]  # a reference to a site, or the site itself
@@ -102,6 +105,7 @@ def client_from(has: Loaded, federation: Federation, client: int, count_flops: C
             kernel=settings.run.kernel,
             public=public,
             group=_group(has, net, federation),
+            measures=Measures(has.site.per_class, imported(settings.run.metrics)),
         )
         tensors = [tensor for tensor in made.state().values() if tensor.numel()]
         if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
