@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
@@ -136,11 +137,11 @@ def _flops_of_pass(client: Client) -> int:
 
 @contextmanager
 def _seen_by_the_counter() -> Iterator[None]:
-    """Has torch compute all products itself: the counter cannot see what C computes, nor oneDNN's whole LSTM."""
+    """Has torch compute all products one by one: the counter cannot see into C, oneDNN's LSTM and fused attention."""
     was_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
-        with using("torch"):
+        with using("torch"), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch._C._set_mkldnn_enabled(was_enabled)
