@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedssa.core.method import Method
-    from fedssa.core.samples import as_input
+    from fedssa.core.samples import Input, as_input
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
     from fedssa.simulate.run import RunResult, resume, run
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedssa.sites.site import Site
 
 __all__ = [
+    "Input",
     "Method",
     "RunResult",
     "Site",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Input": "fedssa.core.samples",
     "Method": "fedssa.core.method",
     "RunResult": "fedssa.simulate.run",
     "Site": "fedssa.sites.site",
