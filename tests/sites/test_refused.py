@@ -121,5 +121,5 @@ def test_the_task_follows_from_images_tokens_and_named_inputs() -> None:
 
 def test_sites_are_told_from_recipes() -> None:
     sites = ("a.py", Path("a.py"), "a.py:b", "pkg.sites:all", [site()], {"a": site()}, site())
-    recipes = ("a.toml", Path("a.toml"), {}, {"seed": 1}, {"method": {"name": "fedssa"}})
+    recipes: tuple[Any, ...] = ("a.toml", Path("a.toml"), {}, {"seed": 1}, {"method": {"name": "fedssa"}})
     assert [is_sites(given) for given in (*sites, *recipes)] == [True] * len(sites) + [False] * len(recipes)
