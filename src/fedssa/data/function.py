@@ -1,7 +1,7 @@
 """Data that have no reader here come from a user's own function."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,23 +16,28 @@ from fedssa.errors import DataError
 class FromFunction:
     """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays."""
 
-    function: str
+    function: str | Callable[..., Any]  # a recipe can only name it
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @override
     def __str__(self) -> str:
-        return self.function
+        return self.function if isinstance(self.function, str) else name_of(self.function)
 
     def files(self) -> list[Path]:
         return []  # what it reads is unknown, so its result is the key of the cache
 
     def decode(self) -> Arrays:
-        function = _imported(self.function)
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
         try:
             result = function(**self.kwargs)
         except Exception as err:
-            raise DataError(f"{self.function} failed: {type(err).__name__}: {err}") from err
-        return _arrays(result, self.function)
+            raise DataError(f"{self} failed: {type(err).__name__}: {err}") from err
+        return arrays_of(result, str(self))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns what a user calls a function; an object that can be called goes by its class."""
+    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
 
 def _imported(path: str) -> Any:
@@ -46,11 +51,13 @@ def _imported(path: str) -> Any:
     return found
 
 
-def _arrays(result: object, where: str) -> Arrays:
+def arrays_of(result: object, where: str) -> Arrays:
     if isinstance(result, Arrays):
         return arrays_from(result.x, result.y, result.class_names, where)
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
         return arrays_from(result["x"], result["y"], result.get("class_names"), where)
     if isinstance(result, tuple) and len(result) == 2:
         return arrays_from(*result, None, where)
-    raise DataError(f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]")
+    raise DataError(
+        f"{where}: gave a {type(result).__name__}; it should be (x, y) or a mapping with x, y[, class_names]"
+    )

@@ -1,0 +1,115 @@
+"""A run from Python: one call runs a recipe to its end, or what a stopped run has left."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from fedssa.api.result import RunResult
+from fedssa.errors import RunDirError
+from fedssa.records import RoundRecord
+from fedssa.runs.directory import RunDir
+from fedssa.runs.progress import run_progress
+from fedssa.settings.objects import in_names
+from fedssa.settings.recipe import Settings, parse_settings, read_recipe
+from fedssa.simulate.run import Run, default_out, reopen, start
+
+OnRound = Callable[[RoundRecord], Any]
+
+
+@torch.inference_mode(False)  # clients may train in this process, so it needs gradients in any mode of the caller
+def run(
+    settings: "Settings | Mapping[str, Any] | Path | str",
+    *,
+    out: Path | str | None = None,
+    method: Any = None,
+    data: Any = None,
+    seed: int | None = None,
+    workers: int = 1,
+    ray: str | None = None,
+    progress: bool = True,
+    on_round: OnRound | None = None,
+    exist_ok: bool = False,
+    overwrite: bool = False,
+) -> RunResult:
+    """Runs a recipe (a file, or a table of the same shape) into a new directory, by default below `runs`.
+
+    `method`, `data` and `seed` take the place of what the recipe says of them. Wherever a table names something of
+    yours, it may hold the thing itself: a function or class, an instance of a method or partition, arrays as `data`.
+
+    `on_round` is told the record of every round once it is committed, and first that of the start (t = -1). If it
+    returns False, the run stops there; so it does if it raises, and the exception is yours. A run that was stopped can
+    be continued.
+
+    With `exist_ok`, a directory that holds this very run gives its result, after what was left of it has been run.
+    With `overwrite`, a run directory that is in the way is removed, and nothing else ever is.
+
+    With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
+    """
+    name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
+    loaded = _loaded(settings, {"method": method, "data": data, "seed": seed})
+    path = Path(out or default_out(loaded, name))
+    watched = (progress, on_round)
+    if exist_ok and _holds(path, loaded):
+        return _resumed(path, workers, ray, *watched)
+    return _to_the_end(start(loaded, path, workers=workers, ray=ray, overwrite=overwrite), workers, *watched)
+
+
+@torch.inference_mode(False)
+def resume(
+    path: Path | str,
+    *,
+    workers: int = 1,
+    ray: str | None = None,
+    progress: bool = True,
+    on_round: OnRound | None = None,
+) -> RunResult:
+    """Finishes a run that was stopped, and returns its result; a run that has ended gives its result at once."""
+    return _resumed(Path(path), workers, ray, progress, on_round)
+
+
+def _loaded(settings: Any, instead: Mapping[str, Any]) -> Settings:
+    said = {key: value for key, value in instead.items() if value is not None}
+    if isinstance(settings, Settings):
+        if not said:
+            return settings
+        settings = settings.table
+    table = settings if isinstance(settings, Mapping) else read_recipe(Path(settings))
+    if isinstance(name := said.get("method"), str):
+        said["method"] = {"name": name}  # its options at their defaults
+    return parse_settings(in_names({**table, **said}))
+
+
+def _holds(path: Path, settings: Settings) -> bool:
+    try:
+        return settings.are_those_of(RunDir.open(path).settings)
+    except RunDirError:
+        return False
+
+
+def _resumed(path: Path, workers: int, ray: str | None, progress: bool, on_round: OnRound | None) -> RunResult:
+    begun = reopen(path, workers=workers, ray=ray)
+    if isinstance(begun, Run):
+        return _to_the_end(begun, workers, progress, on_round)
+    if begun.kind == "diverged":
+        raise RunDirError(f"{path}: {begun.message}")
+    return RunResult.of(RunDir.open(path))
+
+
+def _to_the_end(begun: Run, workers: int, progress: bool, on_round: OnRound | None) -> RunResult:
+    total, name = begun.settings.rounds.total, begun.settings.table["method"]["name"]
+    shown = run_progress(name, max(0, len(begun.records) - 1), total, Console(stderr=True))
+    with (
+        closing(begun),
+        closing(begun.rounds(workers=workers)) as rounds,  # at once, not when a traceback that holds it is forgotten
+        shown if progress else nullcontext(lambda _: None) as show,
+    ):
+        for record in rounds:
+            show(record)
+            stop = on_round is not None and on_round(record) is False
+            if stop and record.t + 1 < total:
+                break
+        return RunResult(begun.dir.path, tuple(begun.records))
