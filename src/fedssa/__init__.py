@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedssa.api.models import export, predict
     from fedssa.api.result import RunResult, result
     from fedssa.api.run import resume, run
     from fedssa.core.method import Method
@@ -29,8 +30,10 @@ __all__ = [
     "SplitModel",
     "Task",
     "as_input",
+    "export",
     "load_client",
     "load_client_data",
+    "predict",
     "result",
     "resume",
     "run",
@@ -44,8 +47,10 @@ _HOMES = {
     "SplitModel": "fedssa.core.split",
     "Task": "fedssa.core.task",
     "as_input": "fedssa.core.samples",
+    "export": "fedssa.api.models",
     "load_client": "fedssa.simulate.saved_models",
     "load_client_data": "fedssa.simulate.saved_models",
+    "predict": "fedssa.api.models",
     "result": "fedssa.api.result",
     "resume": "fedssa.api.run",
     "run": "fedssa.api.run",

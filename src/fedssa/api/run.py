@@ -1,6 +1,6 @@
 """A run from Python: one call runs a recipe to its end, or what a stopped run has left."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from fedssa.errors import RunDirError
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.progress import run_progress
+from fedssa.runs.trackers import Tracker, Tracking
 from fedssa.settings.objects import in_names
 from fedssa.settings.recipe import Settings, parse_settings, read_recipe
+from fedssa.settings.trackers import trackers_of
 from fedssa.simulate.run import Run, default_out, reopen, start
 
 OnRound = Callable[[RoundRecord], Any]
@@ -32,6 +34,7 @@ def run(
     ray: str | None = None,
     progress: bool = True,
     on_round: OnRound | None = None,
+    trackers: "Iterable[str | Tracker]" = (),
     exist_ok: bool = False,
     overwrite: bool = False,
 ) -> RunResult:
@@ -42,7 +45,7 @@ def run(
 
     `on_round` is told the record of every round once it is committed, and first that of the start (t = -1). If it
     returns False, the run stops there; so it does if it raises, and the exception is yours. A run that was stopped can
-    be continued.
+    be continued. `trackers` hear of every round too: "tensorboard", "mlflow", "wandb", import paths, or your own.
 
     With `exist_ok`, a directory that holds this very run gives its result, after what was left of it has been run.
     With `overwrite`, a run directory that is in the way is removed, and nothing else ever is.
@@ -52,7 +55,7 @@ def run(
     name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
     loaded = _loaded(settings, {"method": method, "data": data, "seed": seed})
     path = Path(out or default_out(loaded, name))
-    watched = (progress, on_round)
+    watched = (progress, on_round, Tracking(trackers_of(trackers)))
     if exist_ok and _holds(path, loaded):
         return _resumed(path, workers, ray, *watched)
     return _to_the_end(start(loaded, path, workers=workers, ray=ray, overwrite=overwrite), workers, *watched)
@@ -66,9 +69,10 @@ def resume(
     ray: str | None = None,
     progress: bool = True,
     on_round: OnRound | None = None,
+    trackers: "Iterable[str | Tracker]" = (),
 ) -> RunResult:
     """Finishes a run that was stopped, and returns its result; a run that has ended gives its result at once."""
-    return _resumed(Path(path), workers, ray, progress, on_round)
+    return _resumed(Path(path), workers, ray, progress, on_round, Tracking(trackers_of(trackers)))
 
 
 def _loaded(settings: Any, instead: Mapping[str, Any]) -> Settings:
@@ -90,25 +94,29 @@ def _holds(path: Path, settings: Settings) -> bool:
         return False
 
 
-def _resumed(path: Path, workers: int, ray: str | None, progress: bool, on_round: OnRound | None) -> RunResult:
+def _resumed(
+    path: Path, workers: int, ray: str | None, progress: bool, on_round: OnRound | None, track: Tracking
+) -> RunResult:
     begun = reopen(path, workers=workers, ray=ray)
     if isinstance(begun, Run):
-        return _to_the_end(begun, workers, progress, on_round)
+        return _to_the_end(begun, workers, progress, on_round, track)
     if begun.kind == "diverged":
         raise RunDirError(f"{path}: {begun.message}")
     return RunResult.of(RunDir.open(path))
 
 
-def _to_the_end(begun: Run, workers: int, progress: bool, on_round: OnRound | None) -> RunResult:
+def _to_the_end(begun: Run, workers: int, progress: bool, on_round: OnRound | None, track: Tracking) -> RunResult:
     total, name = begun.settings.rounds.total, begun.settings.table["method"]["name"]
     shown = run_progress(name, max(0, len(begun.records) - 1), total, Console(stderr=True))
     with (
         closing(begun),
+        closing(track),
         closing(begun.rounds(workers=workers)) as rounds,  # at once, not when a traceback that holds it is forgotten
         shown if progress else nullcontext(lambda _: None) as show,
     ):
         for record in rounds:
             show(record)
+            track.heard(begun.dir.path, record)
             stop = on_round is not None and on_round(record) is False
             if stop and record.t + 1 < total:
                 break

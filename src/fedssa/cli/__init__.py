@@ -15,6 +15,7 @@ from fedssa.cli import (  # noqa: F401
     datasets,
     doctor,
     experiment,
+    export,
     federation,
     methods,
     models,

@@ -11,6 +11,7 @@ from rich.console import Console
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.runs.trackers import Tracking
     from fedssa.settings.recipe import Settings
 
 WIDE = 160  # columns of a table that is not shown on a terminal
@@ -45,6 +46,18 @@ Ray = Annotated[
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write events for TensorBoard into the run directory, live.")
 ]
+
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option("--tracker", metavar="NAME", help="tensorboard, mlflow, wandb, or an import path; may be repeated."),
+]
+
+
+def tracking(names: list[str] | None, *, tensorboard: bool) -> "Tracking":
+    from fedssa.runs.trackers import Tracking
+    from fedssa.settings.trackers import trackers_of
+
+    return Tracking(trackers_of(dict.fromkeys([*(names or []), *(["tensorboard"] if tensorboard else [])])))
 
 
 def recipe_settings(

@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedssa.cli.common import DataDir, MethodName, Ray, Set, TensorBoard, Workers, app, err, out, recipe_settings
+from fedssa.cli.common import (
+    DataDir,
+    MethodName,
+    Ray,
+    Set,
+    TensorBoard,
+    Trackers,
+    Workers,
+    app,
+    err,
+    out,
+    recipe_settings,
+    tracking,
+)
 from fedssa.cli.progress import rounds_done, run_progress
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.runs.trackers import Tracking
     from fedssa.simulate.run import Run
 
 
@@ -27,6 +41,7 @@ def run_command(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
+    trackers: Trackers = None,
     ray: Ray = None,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
@@ -35,6 +50,7 @@ def run_command(
     from fedssa.simulate.worker import keep_freed_memory
 
     keep_freed_memory()
+    track = tracking(trackers, tensorboard=tensorboard)
     workers = workers or (None if ray else usable_cores())
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
@@ -52,21 +68,18 @@ def run_command(
         settings = recipe_settings(recipe, assignments, method, data_dir)
         begun = start(settings, out_dir or default_out(settings, recipe.stem), workers=workers, ray=ray)
     try:
-        _drive(begun, workers or 1, tensorboard=tensorboard)
+        _drive(begun, workers or 1, track)
     finally:
         begun.close()
     _show_run(begun.dir.path)
 
 
-def _drive(begun: "Run", workers: int, *, tensorboard: bool) -> None:
-    from fedssa.runs.tensorboard import Tracking
-
+def _drive(begun: "Run", workers: int, track: "Tracking") -> None:
     try:
-        with closing(Tracking()) as tracking, run_progress(begun) as heard:
+        with closing(track), run_progress(begun) as heard:
             for record in begun.rounds(workers=workers):
                 heard(record)
-                if tensorboard:
-                    tracking.heard(begun.dir.path, record)
+                track.heard(begun.dir.path, record)
     except KeyboardInterrupt:
         err.print(f"stopped after {rounds_done(begun)}; to continue: fedssa run --resume {begun.dir.path}")
         sys.exit(130)

@@ -44,6 +44,12 @@ def standard_x(x: np.ndarray, where: str) -> np.ndarray:
     return _float32(x) if x.dtype.kind == "f" else np.ascontiguousarray(x)
 
 
+def input_shape_of(x: np.ndarray) -> tuple[int, ...]:
+    """Returns (C, H, W) for images, (d,) for vectors."""
+    shape: tuple[int, ...] = x.shape[1:]
+    return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+
+
 def _float32(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # a number too large becomes infinity, which `check` refuses
         return np.ascontiguousarray(x, dtype=np.float32)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedssa.data.arrays import Arrays, canonical, check, digest_of
+from fedssa.data.arrays import Arrays, canonical, check, digest_of, input_shape_of
 from fedssa.data.places import cache_folder, make_folder, place_of, unwritable
 from fedssa.errors import DataError
 
@@ -52,9 +52,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Returns (C, H, W) for images, (d,) for vectors."""
-        shape: tuple[int, ...] = self.x.shape[1:]
-        return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+        return input_shape_of(self.x)
 
     @classmethod
     def open(cls, folder: Path) -> "Dataset":
