@@ -19,7 +19,7 @@ help:
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
-	@echo "make clean        remove the environment, caches and runs"
+	@echo "make clean        remove the environment, caches and the demo; other runs stay"
 
 $(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard src/fedssa/kernels/*.[ch])
 	@echo "setting up $(VENV) …"
@@ -91,5 +91,6 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-flower build dist src/*.egg-info runs
+	rm -rf $(VENV) .venv-flower build dist src/*.egg-info $(DEMO)
+	-rmdir runs 2>/dev/null || true
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

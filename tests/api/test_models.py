@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from typing_extensions import override
 
 import fedssa
 from fedssa.errors import DataError, FedSSAError, ModelError, RunDirError, SettingsError
@@ -22,6 +23,7 @@ def fixed_batch(task: fedssa.Task) -> nn.Module:
     """A model whose code turns the size of a batch into a number."""
 
     class Counts(nn.Flatten):
+        @override
         def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
             return input.reshape(int(input.shape[0]), -1)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 import fedssa
 from fedssa.errors import FedSSAWarning, SettingsError
@@ -35,6 +36,7 @@ class Diary:
 
 
 class Broken(Diary):
+    @override
     def round(self, record: RoundRecord) -> None:
         raise ConnectionError("the server\nis away")
 
@@ -81,7 +83,6 @@ def test_trackers_go_by_name_and_import_path(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_mlflow_has_one_run_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
-    from mlflow.entities import ViewType
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -92,9 +93,9 @@ def test_mlflow_has_one_run_a_directory(tmp_path: Path, monkeypatch: pytest.Monk
             tracking.heard(run.path, record)
         tracking.close()
     client = MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
-    (shown,) = client.search_runs(
-        [client.get_experiment_by_name("fedssa").experiment_id], run_view_type=ViewType.ACTIVE_ONLY
-    )
+    experiment = client.get_experiment_by_name("fedssa")
+    assert experiment is not None
+    (shown,) = client.search_runs([experiment.experiment_id])
     assert (shown.info.run_name, shown.info.status) == ("mine", "FINISHED" if run.outcome() else "KILLED")
     assert shown.data.params["method.name"] == run.settings["method"]["name"]
     history = client.get_metric_history(shown.info.run_id, "accuracy/head")
@@ -121,7 +122,7 @@ def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", WANDB, str(run.path)], cwd=tmp_path, check=True)
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     found = re.findall(rb"accuracy/head[^0-9]{1,4}([0-9.]+)", file.read_bytes())
-    assert [float(value) for value in found][:2] == [0.1, 0.5]
+    assert [float(value) for value in dict.fromkeys(found)] == [0.1, 0.5]  # each once more in a summary
 
 
 def test_the_values_of_a_round_are_those_that_were_measured() -> None:

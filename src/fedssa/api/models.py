@@ -43,7 +43,8 @@ def predict(
     net = load_client(run_dir.path, client)
     with torch.inference_mode():
         found = [
-            net(as_input(batch, channels_last=net.channels_last)).softmax(dim=1) for batch in samples.split(batch_size)
+            net(as_input(batch, channels_last=net.channels_last)).softmax(dim=1)
+            for batch in torch.split(samples, batch_size)
         ]
     probabilities: np.ndarray = torch.cat(found).numpy()
     return np.array(run_dir.class_names)[probabilities.argmax(axis=1)] if labels else probabilities

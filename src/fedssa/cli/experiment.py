@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedssa.cli.common import TensorBoard, Trackers, Workers, app, err, out, print_list, tracking
+from fedssa.cli.completion import experiments
 from fedssa.cli.study import run_planned
 from fedssa.errors import SettingsError
 
@@ -23,7 +24,10 @@ Only = "Only these, separated by commas."
 
 @app.command()
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="Without it: the list of experiments.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Without it: the list of experiments.", show_default=False, autocompletion=experiments),
+    ] = None,
     scale: Annotated[
         str, typer.Option(help="full (as in the paper), reduced (hours on two cores) or smoke.")
     ] = "reduced",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedssa.cli.common import app, out, plain
+from fedssa.cli.completion import runs
 
 
 class Format(StrEnum):
@@ -16,7 +17,9 @@ class Format(StrEnum):
 
 @app.command()
 def export(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)],
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False, autocompletion=runs)
+    ],
     client: Annotated[int, typer.Argument(help="The client whose own model is written.", show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
     kind: Annotated[

@@ -21,6 +21,7 @@ from fedssa.cli.common import (
     recipe_settings,
     tracking,
 )
+from fedssa.cli.completion import recipes, runs
 from fedssa.cli.progress import rounds_done, run_progress
 from fedssa.errors import SettingsError
 
@@ -31,27 +32,32 @@ if TYPE_CHECKING:
 
 @app.command(name="run")
 def run_command(
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="A recipe: one run as a TOML file.", show_default=False, autocompletion=recipes),
+    ] = None,
     assignments: Set = None,
     method: MethodName = None,
     workers: Workers = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="The run directory.  [default: runs/RECIPE-METHOD-sSEED]")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.", autocompletion=runs)
+    ] = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
     trackers: Trackers = None,
     ray: Ray = None,
 ) -> None:
     """Run a recipe, or continue a run that was stopped. Any number of workers gives the same result."""
-    from fedssa.runs.environment import usable_cores
+    from fedssa.runs.environment import usual_workers
     from fedssa.simulate.run import Run, default_out, reopen, start
     from fedssa.simulate.worker import keep_freed_memory
 
     keep_freed_memory()
     track = tracking(trackers, tensorboard=tensorboard)
-    workers = workers or (None if ray else usable_cores())
+    workers = workers or (None if ray else usual_workers())
     if resume is not None:
         if recipe or assignments or method or out_dir or data_dir:
             raise SettingsError(

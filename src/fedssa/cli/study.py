@@ -26,7 +26,7 @@ def run_planned(
 ) -> None:
     """Runs those that have not ended, and refuses a directory of other settings before the first of them starts."""
     from fedssa.runs.directory import RunDir
-    from fedssa.runs.environment import usable_cores
+    from fedssa.runs.environment import usual_workers
     from fedssa.runs.tensorboard import track_ended
     from fedssa.simulate.worker import keep_freed_memory
     from fedssa.studies.plan import one_pool, run_all
@@ -36,7 +36,7 @@ def run_planned(
         if not all(run.ended() for run in planned):
             keep_freed_memory()
             with (
-                one_pool(out_dir, workers or (None if ray else usable_cores()), ray) as pool,
+                one_pool(out_dir, workers or (None if ray else usual_workers()), ray) as pool,
                 closing(track),
                 overall_progress(work_left) as show,
             ):

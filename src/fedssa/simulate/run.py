@@ -1,6 +1,5 @@
 """A simulation is put together here, from its settings to its records on disk, and is stopped, resumed, finished."""
 
-import os
 import shutil
 import warnings
 from collections.abc import Generator, Iterator
@@ -18,6 +17,7 @@ from fedssa.runs.environment import describe, refuse_other
 from fedssa.runs.files import how_to_continue, is_across_sites, writing
 from fedssa.runs.journal import Journal
 from fedssa.runs.lock import InterruptLater, RunLock, staging_of
+from fedssa.runs.system import IS_WINDOWS
 from fedssa.settings.about import about
 from fedssa.settings.imports import given_names
 from fedssa.settings.recipe import Settings, parse_settings
@@ -73,7 +73,7 @@ def start(
             if overwrite and out.exists():
                 RunLock(out).close()  # it refuses a run that is going
                 shutil.rmtree(out)
-            os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
+            lock = lock.rename(staging, out)  # the commit of the whole directory
         begun = Run(RunDir.open(out), clients, lock, pool)
         undo.pop_all()
         return begun
@@ -100,6 +100,8 @@ def start_workers(workers: int | None, ray: str | None, lock: RunLock, *, most: 
         return RayWorkers(Actor, ray, workers, most=most)
     if workers is None or workers <= 1:
         return None
+    if IS_WINDOWS:
+        raise SettingsError(f"workers = {workers}: on Windows all clients run in one process; use 1")
     return Pool(min(workers, most or workers), keep_open=[lock.descriptor])
 
 

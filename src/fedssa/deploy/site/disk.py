@@ -25,7 +25,7 @@ from fedssa.core.tensors import Tensors
 from fedssa.deploy.agreement import Federation
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.runs.files import write_durably
-from fedssa.runs.lock import try_lock
+from fedssa.runs.system import try_lock
 
 
 @message
