@@ -24,7 +24,7 @@ def fixed_batch(task: fedssa.Task) -> nn.Module:
 
     class Counts(nn.Flatten):
         @override
-        def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
             return input.reshape(int(input.shape[0]), -1)
 
     return nn.Sequential(Counts(), nn.Linear(1024, task.num_classes))
