@@ -56,9 +56,9 @@ def test_predictions_have_the_accuracy_that_was_recorded(finished: fedssa.RunRes
 @pytest.mark.parametrize(
     ("x", "line"),
     [
-        (np.zeros((2, 8, 8, 1), np.uint8), r"x: its samples are of shape \(1, 8, 8\), those of the run \(1, 32, 32\)"),
+        (np.zeros((2, 8, 8, 1), np.uint8), "x: its samples are 1×8×8, those of the run 1×32×32"),
         (np.zeros((0, 32, 32, 1), np.uint8), "x: has no samples"),
-        (np.zeros((2, 32, 32, 1), np.int64), "x: x is int64; give images as uint8"),
+        (np.zeros((2, 32, 32, 1), np.int64), "x: x is int64 with 4 axes; give images as uint8"),
     ],
 )
 def test_samples_of_another_kind_are_refused(finished: fedssa.RunResult, x: np.ndarray, line: str) -> None:
@@ -110,3 +110,31 @@ def test_what_cannot_be_exported_is_refused(
     with pytest.raises(FedSSAError, match=r"pip install 'fedssa\[onnx\]'"):
         fedssa.export(finished, 0, tmp_path / "model.onnx", "onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+class Both(nn.Module):
+    """A model that takes token ids and a mask by name."""
+
+    def __init__(self, task: fedssa.Task) -> None:
+        super().__init__()
+        self.embed, self.last = nn.Embedding(9, 6), nn.Linear(6, task.num_classes)
+
+    @override
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        return self.last((self.embed(ids) * mask[..., None]).sum(dim=1))
+
+
+def test_named_inputs_are_given_predicted_and_exported(tmp_path: Path) -> None:
+    y = np.arange(60) % 3
+    x = {"ids": np.random.default_rng(0).integers(0, 9, (60, 5)), "mask": np.ones((60, 5), bool)}
+    table = tiny(models={"archs": [Both]}, rounds={"total": 1})
+    result = fedssa.run({**table, "partition": {"name": "iid", "clients": 2}}, data=(x, y), out=tmp_path / "run")
+    few = {name: array[:4] for name, array in x.items()}
+    probabilities = fedssa.predict(result, 0, few)
+    session = onnxruntime.InferenceSession(fedssa.export(result, 0, tmp_path / "both.onnx", "onnx"))
+    (logits,) = session.run(["logits"], few)
+    np.testing.assert_allclose(torch.from_numpy(logits).softmax(dim=1), probabilities, rtol=1e-4)
+    with pytest.raises(
+        DataError, match="x: its samples are 5 of int64, those of the run ids 5 of int64, mask 5 of bool"
+    ):
+        fedssa.predict(result, 0, x["ids"])

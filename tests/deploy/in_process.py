@@ -15,15 +15,15 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedssa.core.samples import Samples
 from fedssa.core.tensors import Tensors, tensors_of
-from fedssa.deploy.agreement import FILE_NAME, Federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.server.run import run_federation
 from fedssa.deploy.site.app import app
-from fedssa.deploy.site.site import Site
 from fedssa.records import RoundRecord
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.toml import inline
 from fedssa.simulate.clients import SimulatedClients, build_net
+from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
+from fedssa.sites.site import Site
 
 FIRST_NODE = 2**63 + 1  # node ids are uint64, and look like it
 FEW = {"name": "tests.deploy.in_process:few_samples"}  # data that train in no time
@@ -128,7 +128,12 @@ def simulated_site(table: str, client: int) -> Site:
     clients = _population(table)
     parts: dict[str, Any] = {name: _pair(part) for name, part in clients.data(client)._asdict().items()}
     augmentations = getattr(clients.settings.data, "augmentations", ())
-    return Site(model=lambda task: build_net(clients.settings, client, task), augmentations=augmentations, **parts)
+    return Site(
+        model=lambda task: build_net(clients.settings, client, task),
+        augmentations=augmentations,
+        per_class=clients.settings.run.per_class,
+        **parts,
+    )
 
 
 def _pair(samples: Samples) -> tuple[Any, Any]:
@@ -191,7 +196,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "server": table["models"]["server"],
         },
         **{name: table[name] for name in ("local", "server", "rounds", "method")},
-        "run": {"kernel": table["run"]["kernel"]},
+        "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }
     if public is not None:

@@ -11,8 +11,8 @@ from typing_extensions import override
 from fedssa.core.client import Client
 from fedssa.core.context import Context
 from fedssa.core.method import Method
-from fedssa.deploy.agreement import FILE_NAME, parse_federation, read_federation
 from fedssa.errors import SettingsError
+from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
 
 LEAST: dict[str, Any] = {"clients": ["north", "south"], "task": {"classes": 10, "input_shape": [1, 32, 32]}}
 
@@ -45,7 +45,7 @@ def test_the_least_that_is_one(tmp_path: Path) -> None:
         ({"clients": []}, "clients: should be a list of names"),
         ({"clients": ["a", "a"]}, "two of them have the same name"),
         ({"clients": ["../a"]}, "should be of letters"),
-        ({"task": {"classes": 10}}, "task.input_shape is missing"),
+        ({"task": {"classes": 10}}, "task: input_shape is missing"),
         ({"task": {"classes": 1, "input_shape": [5]}}, "task.classes = 1"),
         ({"task": 7}, r"task = 7: should be a table, \[task\]"),
         ({"data": {"name": "digits"}}, "unknown setting data"),

@@ -12,11 +12,11 @@ from flwr.app import ConfigRecord, RecordDict
 
 import fedssa
 from fedssa.core.tensors import blob_of, tensors_of
-from fedssa.deploy.agreement import FILE_NAME, parse_federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
+from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
 from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops
@@ -102,7 +102,7 @@ def test_public_data_that_do_not_fit_are_told(method: str, public: dict[str, Any
 def test_other_inputs_than_the_tasks_are_told(tmp_path: Path) -> None:
     sites = sites_of(TALKING, tmp_path)
     np.savez(tmp_path / "public.npz", x=np.zeros((50, 7), dtype=np.float32), y=np.arange(50) % 10)
-    with pytest.raises(DataError, match=r"public\.npz: its inputs are \(7,\), the task's are \(6,\)"):
+    with pytest.raises(DataError, match=r"public\.npz: its samples are 7, the task's are 6"):
         _ = read_federation(sites.folder).public
 
 

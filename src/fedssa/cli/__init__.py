@@ -22,6 +22,7 @@ from fedssa.cli import (  # noqa: F401
     partition,
     report,
     run,
+    settings,
     show,
     site,
     sweep,

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedssa.data import DATASETS, FromFunction, cache_folder
-from fedssa.data.arrays import Arrays, check
-from fedssa.data.function import arrays_of, name_of
+from fedssa.data.arrays import Arrays, arrays_from, check
+from fedssa.data.function import name_of, parts_of
 from fedssa.data.places import make_folder, unwritable
+from fedssa.errors import DataError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS
 from fedssa.partition import PARTITIONS
@@ -27,6 +28,7 @@ Table = dict[str, Any]
 
 OURS = {id(thing): name for known in (METHODS, MODELS, PARTITIONS, DATASETS) for name, thing in known.items()}
 DATA = ("data", "public")
+PARTS = ("x", "y", "class_names", "kind")
 
 
 def in_names(table: Mapping[str, Any]) -> Table:
@@ -67,26 +69,32 @@ def _name(thing: Any, names: dict[str, Any]) -> str:
 def _data(key: str, value: Any) -> Any:
     """Makes data a file in the cache if they are arrays, or come from a function that has no import path."""
     if isinstance(value, (tuple, Arrays)):
-        return _kept(key, arrays_of(value, key))
+        return _kept(key, value)
     table = _section(value)
     if not isinstance(table, Mapping):
         return table
     if "name" not in table and {"x", "y"} <= table.keys():
-        arrays = {name: table[name] for name in ("x", "y", "class_names") if name in table}
-        return _kept(key, arrays_of(arrays, key)) | {name: table[name] for name in table.keys() - arrays.keys()}
+        arrays = {name: table[name] for name in PARTS if name in table}
+        return _kept(key, arrays) | {name: table[name] for name in table.keys() - arrays.keys()}
     function = table.get("name")
     if not callable(function) or id(function) in OURS or path_to(function):
         return table
-    options = {name: item for name, item in table.items() if name != "name"}
-    return _kept(key, FromFunction(function=function, kwargs=options).decode())
+    source = FromFunction(function=function, kwargs={name: item for name, item in table.items() if name != "name"})
+    return _kept(str(source), source.call())
 
 
-def _kept(key: str, arrays: Arrays) -> Table:
+def _kept(where: str, given: Any) -> Table:
     """Checks arrays as if they had been read, and keeps them in a file whose name is the digest of its content."""
-    check(arrays, key)
+    x, y, names, _, kind = parts = parts_of(given, where)
+    check(arrays_from(*parts), where)
+    inputs = x if isinstance(x, Mapping) else {"x": x}
+    if taken := inputs.keys() & {"y", "class_names", "file"}:
+        raise DataError(f"{where}: an input cannot be called {min(taken)}; give it another name")
+    beside = {"y": y} if names is None else {"y": y, "class_names": names}
     content = io.BytesIO()
-    np.savez(content, allow_pickle=False, x=arrays.x, y=arrays.y, class_names=np.array(arrays.class_names))
-    return {"name": "npz", "file": str(_file(content.getvalue()))}
+    np.savez(content, allow_pickle=False, **{name: np.asarray(array) for name, array in {**inputs, **beside}.items()})
+    several = {"inputs": list(x)} if isinstance(x, Mapping) else {}
+    return {"name": "npz", "file": str(_file(content.getvalue())), **several, "kind": kind}
 
 
 def _file(content: bytes) -> Path:

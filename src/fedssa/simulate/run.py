@@ -10,6 +10,7 @@ from typing import Any
 
 from fedssa.core.method import growth_remedy
 from fedssa.core.rounds import Federation, Round, run_rounds
+from fedssa.core.samples import as_json
 from fedssa.errors import FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir, fill_run_dir
@@ -61,13 +62,14 @@ def start(
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = SimulatedClients.prepared(settings)
+        settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        settings.method.refuse(clients.task, settings.server)
         dataset = clients.dataset
         with writing(out, begun=False):
             about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
             public = clients.public.digest if clients.public else ""
-            staged = RunDir(staging, settings.table, *about_data, public, about(settings, command))
+            inputs = as_json(clients.task.inputs)
+            staged = RunDir(staging, settings.table, *about_data, public, about(settings, command), inputs)
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
             ClientStore.create(staging / "store", len(clients.infos))
             if overwrite and out.exists():
@@ -197,7 +199,7 @@ class Run:
         return PoolFederation(self._clients, self._store, pool)
 
     def _save(self, record: RoundRecord, server: Any, length: int) -> None:
-        self._store.commit(record.t + 1, length, server)
+        self._store.commit(record.t + 1, length, server, left_out=record.diverged)
 
     def _finish(self) -> None:
         """Writes the models, then the outcome, and removes the store last, so that each step can be repeated."""
