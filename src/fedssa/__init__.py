@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedssa.api.result import RunResult, result
     from fedssa.api.run import resume, run
     from fedssa.core.method import Method
-    from fedssa.core.samples import as_input
+    from fedssa.core.samples import Input, as_input
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
     from fedssa.simulate.saved_models import load_client, load_client_data
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Input",
     "Method",
     "RunResult",
     "Site",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Input": "fedssa.core.samples",
     "Method": "fedssa.core.method",
     "RunResult": "fedssa.api.result",
     "Site": "fedssa.sites.site",

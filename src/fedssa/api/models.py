@@ -22,8 +22,8 @@ from fedssa.errors import DataError, FedSSAError, ModelError, RunDirError, Setti
 from fedssa.kernels import using
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import write_atomically
-from fedssa.settings.recipe import parse_settings
 from fedssa.settings.task import task_of
+from fedssa.simulate.population import settings_of
 from fedssa.simulate.saved_models import load_client
 
 Format = Literal["state_dict", "onnx"]
@@ -80,7 +80,7 @@ def _opened(run: "RunResult | Path | str") -> RunDir:
 
 def _samples(x: Any, run_dir: RunDir) -> Inputs:
     """Makes tensors of samples, and refuses those that have another form than the run's."""
-    stored = standard(x, run_dir.settings["data"].get("kind", "image"), "x")
+    stored = standard(x, run_dir.settings.get("data", {}).get("kind", "image"), "x")
     samples: Inputs
     if isinstance(stored, dict):
         samples = {name: torch.from_numpy(array) for name, array in stored.items()}
@@ -99,7 +99,7 @@ def _form(run_dir: RunDir) -> Form:
 
 def _about(run_dir: RunDir, client: int | str) -> dict[str, str]:
     """Returns what a file says of its model, in the words of `fedssa site export`."""
-    task = task_of(parse_settings(run_dir.settings), len(run_dir.class_names), _form(run_dir))
+    task = task_of(settings_of(run_dir), len(run_dir.class_names), _form(run_dir))
     outcome = run_dir.outcome()
     return {
         "task": json.dumps(asdict(facts_of(task))),

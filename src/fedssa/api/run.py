@@ -9,23 +9,26 @@ import torch
 from rich.console import Console
 
 from fedssa.api.result import RunResult
-from fedssa.errors import RunDirError
+from fedssa.errors import RunDirError, SettingsError
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.progress import run_progress
 from fedssa.runs.trackers import Tracker, Tracking
 from fedssa.settings.objects import in_names
-from fedssa.settings.recipe import Settings, parse_settings, read_recipe
+from fedssa.settings.recipe import SECTIONS, Settings, parse_settings, read_recipe
 from fedssa.settings.trackers import trackers_of
 from fedssa.simulate.run import Run, default_out, reopen, start
+from fedssa.sites.find import is_sites
+from fedssa.sites.settings import site_settings
 
 OnRound = Callable[[RoundRecord], Any]
 
 
 @torch.inference_mode(False)  # clients may train in this process, so it needs gradients in any mode of the caller
 def run(
-    settings: "Settings | Mapping[str, Any] | Path | str",
+    settings: Any,
     *,
+    federation: "Path | str | Mapping[str, Any] | None" = None,
     out: Path | str | None = None,
     method: Any = None,
     data: Any = None,
@@ -40,6 +43,8 @@ def run(
 ) -> RunResult:
     """Runs a recipe (a file, or a table of the same shape) into a new directory, by default below `runs`.
 
+    Instead of a recipe, `settings` may be sites, and `federation` what they would deploy.
+
     `method`, `data` and `seed` take the place of what the recipe says of them. Wherever a table names something of
     yours, it may hold the thing itself: a function or class, an instance of a method or partition, arrays as `data`.
 
@@ -53,7 +58,7 @@ def run(
     With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
     """
     name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
-    loaded = _loaded(settings, {"method": method, "data": data, "seed": seed})
+    loaded = _loaded(settings, federation, {"method": method, "data": data, "seed": seed})
     path = Path(out or default_out(loaded, name))
     watched = (progress, on_round, Tracking(trackers_of(trackers)))
     if exist_ok and _holds(path, loaded):
@@ -75,16 +80,23 @@ def resume(
     return _resumed(Path(path), workers, ray, progress, on_round, Tracking(trackers_of(trackers)))
 
 
-def _loaded(settings: Any, instead: Mapping[str, Any]) -> Settings:
+def _loaded(settings: Any, federation: Any, instead: Mapping[str, Any]) -> Settings:
     said = {key: value for key, value in instead.items() if value is not None}
-    if isinstance(settings, Settings):
-        if not said:
-            return settings
-        settings = settings.table
-    table = settings if isinstance(settings, Mapping) else read_recipe(Path(settings))
     if isinstance(name := said.get("method"), str):
         said["method"] = {"name": name}  # its options at their defaults
-    return parse_settings(in_names({**table, **said}))
+    if isinstance(settings, Settings):
+        return parse_settings(in_names({**settings.table, **said})) if said else settings
+    if _is_table(settings) or not is_sites(settings):
+        table = settings if isinstance(settings, Mapping) else read_recipe(Path(settings))
+        return parse_settings(in_names({**table, **said}))
+    if "data" in said:
+        raise SettingsError("data: sites have data of their own; leave it out")
+    return site_settings(settings, federation, lambda table: in_names({**table, **said}))
+
+
+def _is_table(settings: Any) -> bool:
+    """Tells a recipe's table, which may hold objects, from sites by their names."""
+    return isinstance(settings, Mapping) and settings.keys() <= {"seed", *SECTIONS}
 
 
 def _holds(path: Path, settings: Settings) -> bool:
