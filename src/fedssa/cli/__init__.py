@@ -13,6 +13,7 @@ import typer
 from fedssa.cli import (  # noqa: F401
     compare,
     datasets,
+    diff,
     doctor,
     experiment,
     federation,

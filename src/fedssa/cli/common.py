@@ -58,15 +58,21 @@ def recipe_settings(
 def recipe_table(
     recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> dict[str, Any]:
-    from fedssa.settings.recipe import override, read_recipe
+    from fedssa.settings.recipe import read_recipe
 
-    table = read_recipe(recipe)
-    if method:
-        table["method"] = {"name": method}
-    for assignment in assignments or []:
-        table = override(table, assignment)
+    table = changed(read_recipe(recipe), assignments, method)
     if data_dir and isinstance(table.get("data", {}), dict):
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
+    return table
+
+
+def changed(table: dict[str, Any], assignments: list[str] | None, method: str | None) -> dict[str, Any]:
+    """Puts what the options say in the place of what a file says."""
+    from fedssa.settings.recipe import override
+
+    table = {**table, "method": {"name": method}} if method else table
+    for assignment in assignments or []:
+        table = override(table, assignment)
     return table
 
 

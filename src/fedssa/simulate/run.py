@@ -22,15 +22,16 @@ from fedssa.runs.environment import describe, refuse_other
 from fedssa.runs.files import how_to_continue, is_across_sites, writing
 from fedssa.runs.journal import Journal
 from fedssa.runs.lock import InterruptLater, RunLock, staging_of
-from fedssa.settings.about import about
-from fedssa.settings.recipe import Settings, load_settings, parse_settings
-from fedssa.simulate.clients import SimulatedClients, clients_of
+from fedssa.settings.recipe import Settings, load_settings
 from fedssa.simulate.engine.pool import Pool, PoolFederation
 from fedssa.simulate.engine.ray import wait_until_left
 from fedssa.simulate.engine.serial import SerialFederation
 from fedssa.simulate.engine.store import ClientStore
 from fedssa.simulate.engine.workers import Workers
+from fedssa.simulate.population import Clients, clients_for, clients_of, settings_of
 from fedssa.simulate.saved_models import write_models, write_representations
+from fedssa.sites.find import is_sites
+from fedssa.sites.settings import site_settings
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class RunResult:
 
 @torch.inference_mode(False)  # clients may train in this process, so it needs gradients in any mode of the caller
 def run(
-    settings: "Settings | Mapping[str, Any] | Path | str",
+    settings: Any,
     *,
+    federation: "Path | str | Mapping[str, Any] | None" = None,
     out: Path | str | None = None,
     workers: int = 1,
     ray: str | None = None,
@@ -66,7 +68,7 @@ def run(
     With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
     """
     name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
-    loaded = load_settings(settings)
+    loaded = site_settings(settings, federation) if is_sites(settings) else load_settings(settings)
     return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers, ray=ray), workers)
 
 
@@ -116,16 +118,14 @@ def start(
             staging.mkdir()
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
-        clients = SimulatedClients.prepared(settings)
+        clients = clients_for(settings)
         settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        dataset = clients.dataset
+        about_data, public = clients.about_data, clients.public.digest if clients.public else ""
         with writing(out, begun=False):
-            about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
-            public = clients.public.digest if clients.public else ""
             inputs = as_json(clients.task.inputs)
-            staged = RunDir(staging, settings.table, *about_data, public, about(settings, command), inputs)
-            fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
+            staged = RunDir(staging, settings.table, *about_data, public, clients.about(command), inputs)
+            fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest})
             ClientStore.create(staging / "store", len(clients.infos))
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
         begun = Run(RunDir.open(out), clients, lock, pool)
@@ -179,7 +179,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
                 )  # the run may have been killed right before it removed the store
             return outcome
         wait_until_left(run_dir.store)
-        settings = parse_settings(run_dir.settings)
+        settings = settings_of(run_dir)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
         begun = Run(run_dir, clients_of(run_dir, settings), lock, pool)
@@ -190,7 +190,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
 class Run:
     """A run is a directory whose lock this process holds. Iterate over `rounds` to run what is left of it."""
 
-    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Workers | None) -> None:
+    def __init__(self, run_dir: RunDir, clients: Clients, lock: RunLock, pool: Workers | None) -> None:
         self.dir, self.settings = run_dir, clients.settings
         self._clients, self._lock, self._pool = clients, lock, pool
         self._store = ClientStore(run_dir.store, clients.groups, clients.messages.server)
