@@ -54,6 +54,11 @@ def import_file(path: Path, *, again: bool = False) -> ModuleType:
     return module
 
 
+def is_from_file(module: str) -> bool:
+    """Tells whether a module was imported as a file, so that its name means nothing to another process."""
+    return "@" in module
+
+
 def import_from(folders: Iterable[str]) -> None:
     """Lets modules of these folders be imported too, by this process and by the workers that it starts."""
     sys.path += [folder for folder in folders if folder not in sys.path]
@@ -81,7 +86,12 @@ def _changed(value: Any, change: Callable[[str], str], is_name: bool) -> Any:
 def folders_of(table: Mapping[str, Any]) -> list[str]:
     """Returns where the modules of a run's import paths lie, if they are not installed."""
     names: list[str] = []
-    _changed(table, lambda reference: (names.append(reference), reference)[1], False)
+
+    def noted(reference: str) -> str:
+        names.append(reference)
+        return reference
+
+    _changed(table, noted, False)
     modules = (name.partition(":")[0].partition(".")[0] for name in names if ":" in name and ".py:" not in name)
     return sorted({folder for module in modules for folder in _folder(sys.modules.get(module))})
 

@@ -14,7 +14,7 @@ from fedssa.report.tables.terminal import clients_table
 from fedssa.runs.directory import RunDir
 from fedssa.settings.about import without_defaults
 from fedssa.settings.labels import models_of
-from fedssa.settings.recipe import load_settings, parse_settings
+from fedssa.settings.recipe import parse_settings, read_recipe
 from fedssa.settings.toml import document
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import reopen, start
@@ -70,7 +70,7 @@ def test_a_run_with_architectures_from_a_file(recipe: Path, monkeypatch: pytest.
     labels = "zoo.py:net(size=12, output=scores, lr=0.02, batch_size=64)", "zoo.py:net(size=8, output=scores, lr=0.02, "
     assert models_of(settings) == [labels[0], f"{labels[1]}batch_size=64)", "mlp-3", "mlp-3"]
     assert clients_table(RunDir.open(Path("serial"))).row_count == 4
-    begun = start(load_settings(recipe), Path("stopped"))
+    begun = start(parse_settings(read_recipe(recipe)), Path("stopped"))
     with closing(begun):
         next(begun.rounds())
     forget(recipe.parent)
@@ -80,7 +80,7 @@ def test_a_run_with_architectures_from_a_file(recipe: Path, monkeypatch: pytest.
 
 
 def test_local_settings_of_an_architecture_reach_its_clients(recipe: Path) -> None:
-    settings = load_settings(recipe)
+    settings = parse_settings(read_recipe(recipe))
     clients = SimulatedClients.prepared(settings)
     assert clients.groups == [2, 1, 0, 0]
     trained = [clients.client(k)._local for k in range(4)]
@@ -92,7 +92,7 @@ def test_local_settings_of_an_architecture_reach_its_clients(recipe: Path) -> No
 
 def test_a_model_that_has_changed_is_not_given_old_weights(recipe: Path) -> None:
     fedssa.run(recipe, out="ended")
-    begun = start(load_settings(recipe), Path("stopped"))
+    begun = start(parse_settings(read_recipe(recipe)), Path("stopped"))
     with closing(begun):
         next(begun.rounds())
     names = json.loads(Path("ended/environment.json").read_text())["models"]

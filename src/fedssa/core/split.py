@@ -110,8 +110,8 @@ def checked(model: SplitModel, task: Task) -> SplitModel:
 
 def by_name(model: SplitModel, task: Task) -> SplitModel:
     """Lets the extractor of a model that came split take named inputs as keyword arguments, if the task has such."""
-    if isinstance(task.inputs, dict):
-        model.extractor = ByName(model.extractor)
+    if isinstance(task.inputs, dict) and not any(isinstance(m, ByName) for m in model.extractor.modules()):
+        model.extractor = ByName(model.extractor)  # `split` would have done that
     return model
 
 

@@ -26,8 +26,8 @@ class Parquet:
     dir: str  # a folder, or one file
     image: str | None = None
     label: str | None = None
-    inputs: tuple[str, ...] = ()
-    kind: Kinds = "image"
+    inputs: tuple[str, ...] = ()  # columns that a model takes by name, if they are several
+    kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
 
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 

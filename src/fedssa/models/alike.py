@@ -84,7 +84,7 @@ class _Painter:
 
     def _object(self, value: Any) -> Any:
         """Takes an object of a user's for what is in it, if that is all that is copied."""
-        kind = type(value)
+        kind: Any = type(value)
         special = ("__deepcopy__", "__copy__", "__getstate__", "__slots__", "__call__")
         if not hasattr(value, "__dict__") or any(name in vars(base) for base in kind.__mro__[:-1] for name in special):
             raise NotPlain

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
@@ -31,7 +30,8 @@ class Builder:
 
     def __call__(self) -> SplitModel:
         if any(self._factory is ours for ours in MODELS.values()):  # ours is made anew and fits
-            ours: Any = self._made()
+            ours = self._made()
+            assert isinstance(ours, SplitModel)
             return ours
         if self._proof is None:
             with seeded(0, "start"):

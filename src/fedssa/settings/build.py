@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedssa.errors import SettingsError
-from fedssa.imports import import_path
+from fedssa.settings.imports import import_path
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedssa.core.evaluation import Metric
 from fedssa.errors import SettingsError
-from fedssa.imports import import_path
+from fedssa.settings.imports import import_path
 
 
 def metric_paths(paths: Sequence[str]) -> dict[str, str]:
