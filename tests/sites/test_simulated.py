@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 import fedssa
-from fedssa.errors import DataError, FedSSAWarning, RunDirError
+from fedssa.errors import ClientError, DataError, FedSSAWarning, RunDirError
 from fedssa.records import RoundRecord
 from fedssa.report.read.differences import differences
 from fedssa.runs.directory import RunDir
@@ -26,6 +27,7 @@ NAMES = ["north", "south", "west"]
 SITES = """
 import torch
 from torch import nn
+from typing_extensions import override
 from fedssa import Site
 from tests.deploy.in_process import few_samples
 
@@ -148,3 +150,18 @@ def test_what_a_site_is_tested_on_and_does_not_train_on_is_warned_of(folder: Pat
     with pytest.warns(FedSSAWarning, match="coast: 2 of its 6 test samples are of classes 4, 5, which it does not"):
         result = fedssa.run([site], federation=table, out=folder / "run")
     assert result.records[-1].clients[0].scores.num_val == 0
+
+
+class Fails(nn.Linear):
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise ZeroDivisionError("no")
+        return super().forward(x)
+
+
+def test_a_site_whose_model_fails_is_named(folder: Path) -> None:
+    x, y = np.eye(6, dtype=np.float32), np.arange(6)
+    sites = {"coast": fedssa.Site(model=nn.Sequential(Fails(6, 6), nn.Linear(6, 6)), train=(x, y), test=(x, y))}
+    with pytest.raises(ClientError, match=r"^coast: ZeroDivisionError: no$"):
+        fedssa.run(sites, federation={"models": {"width": 6}, "method": {"name": "standalone"}}, out=folder / "run")
