@@ -12,7 +12,7 @@ from torch import nn
 from typing_extensions import override
 
 import fedssa
-from fedssa.errors import ClientError, DataError, FedSSAWarning, RunDirError
+from fedssa.errors import ClientError, DataError, FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import RoundRecord
 from fedssa.report.read.differences import differences
 from fedssa.runs.directory import RunDir
@@ -135,8 +135,11 @@ def sites_here() -> dict[str, Any]:
 
 def test_functions_and_sites_from_python_run_too(folder: Path) -> None:
     two = {name: sites_here()[name] for name in ("north", "south")}
-    table = {"seed": 3, "models": {"width": 16}, "rounds": {"total": 1}}
-    given = fedssa.run(two, federation=table, out=folder / "given")
+    table = {"seed": 3, "models": {"width": 16}, "rounds": {"total": 2}}
+    fedssa.run(two, federation=table, out=folder / "given", on_round=lambda record: record.t < 0)
+    given = fedssa.run(two, federation=table, out=folder / "given", exist_ok=True)
+    with pytest.raises(SettingsError, match=r"north, south: only this program has it.* use workers=1"):
+        fedssa.run(two, federation=table, out=folder / "pool", workers=2)
     files = [f"{folder / 'sites.py'}:{name}" for name in two]
     assert fedssa.run(files, federation=table, out=folder / "files").records == given.records
     assert RunDir.open(given.path).settings["task"]["classes"] == 10
