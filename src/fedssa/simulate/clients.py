@@ -154,6 +154,9 @@ class SimulatedClients:
                 self._measures,
             )
 
+    def called(self, client: int) -> str:
+        return f"client {client}"
+
     def returning(self, client: int) -> Client:
         """Builds a client that has a state to load, so that of its start only the structure matters.
 
