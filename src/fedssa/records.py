@@ -105,6 +105,7 @@ class RoundRecord:
     metrics: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
     absent: tuple[int, ...] = ()  # clients of the cohort without an answer that could be used: only across sites
     server_flops: int | None = None  # of training at the server, where a method does that
+    diverged: tuple[int, ...] = ()  # clients of the cohort that were left out, and are as before this round
 
     @property
     def headline(self) -> float | None:
@@ -121,7 +122,9 @@ class RoundRecord:
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
-        fields = _fields(self, "absent", "server_flops") | {"clients": [_client_fields(c) for c in self.clients]}
+        fields = _fields(self, "absent", "server_flops", "diverged") | {
+            "clients": [_client_fields(c) for c in self.clients]
+        }
         return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
     @classmethod

@@ -23,6 +23,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.later import without_later_defaults
 from fedssa.settings.metrics import metric_paths
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import local_training, server_training, with_own_defaults
@@ -51,13 +52,13 @@ class PublicSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PublicLimits:
+class PublicLimits:
     size: Annotated[int, Ge(1)] | None = None  # the first so many in canonical order; None: all
     per_round: Annotated[int, Ge(0)] = 1000  # as of a slice
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicSource(_PublicLimits):
+class PublicSource(PublicLimits):
     """Public data may be a set of their own; labels count as the task's if all classes have the same names."""
 
     source: Source
@@ -89,7 +90,7 @@ class Settings:
     run: RunOptions
     server: Training
     public: PublicSlice | PublicSource | None
-    table: Table  # the same as a plain table with every default filled in
+    table: Table  # the same as a plain table with every default filled in, but for settings that came later
 
     @property
     def shared(self) -> tuple[str, ModelFactory]:
@@ -127,15 +128,6 @@ PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
 SINCE_0_2 = {RunOptions: ("per_class", "metrics")}  # written only if they are not as usual, as older runs lack them
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
-
-
-def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settings:
-    """Loads settings from a recipe file, or from a table of the same shape."""
-    if isinstance(source, Settings):
-        return source
-    if isinstance(source, Mapping):
-        return parse_settings(source)
-    return parse_settings(read_recipe(Path(source)))
 
 
 def read_recipe(path: Path) -> Table:
@@ -199,8 +191,9 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     public, public_table = _public(given["public"])
     if public is not None:
         resolved["public"] = public_table
+    known = {name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}
     try:
-        plain = json.loads(json.dumps({name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}))
+        plain = json.loads(json.dumps(without_later_defaults(known)))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)
@@ -258,7 +251,7 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
     own: Table = {key: table[key] for key in ("size", "per_round") if key in table}
     given = {key: value for key, value in table.items() if key not in own}
     source = _data("public", given)
-    limits = parse_section("public", _PublicLimits, own)
+    limits = parse_section("public", PublicLimits, own)
     return PublicSource(source=source, **asdict(limits)), {**_table_of(source, given), **asdict(limits)}
 
 

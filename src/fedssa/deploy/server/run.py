@@ -20,6 +20,7 @@ from typing import Any, Generic
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
 from fedssa.core.rounds import run_rounds
+from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
 from fedssa.errors import AnswerError, RunDirError
@@ -117,7 +118,8 @@ class DeployedRun:
         absent = "".join(f", without {self._federation.clients[k]}" for k in record.absent)
         total = self._federation.settings.rounds.total
         said = f"{sent['message_bytes_up']:,} bytes up, {sent['message_bytes_down']:,} down"
-        log.info("fedssa: round %d of %d, %s, %s%s", record.t + 1, total, accuracy, said, absent)
+        diverged = "".join(f", {self._federation.clients[k]} diverged" for k in record.diverged)
+        log.info("fedssa: round %d of %d, %s, %s%s%s", record.t + 1, total, accuracy, said, absent, diverged)
 
     def _note(self, fault: Fault) -> None:
         who = "" if fault.client is None else f"client {fault.client} ({self._federation.clients[fault.client]}): "
@@ -139,12 +141,13 @@ def _create(federation: Federation, out: Path) -> RunDir:
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
     federation.check_models()
-    section = federation.task_section
+    task, class_names = federation.task, federation.task_section.class_names
     with writing(out, begun=False):
         staging = staging_of(out)
         public = federation.public.digest if federation.public else ""
         about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
-        staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape, public, about)
+        about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
+        staged = RunDir(staging, federation.table, *about_data)
         fill_run_dir(staged, describe(federation.settings.run.kernel))
         start: AnyCheckpoint = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}))
         write_durably(_checkpoint_file(staging), seal(start))
