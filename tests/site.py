@@ -13,11 +13,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from typing_extensions import override
 
-from tests.derived import PAGES, ROOT
+from tests.derived import LANGUAGES, PAGES, ROOT
 
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 LOADED = re.compile(r'<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)="((?:https?:)?//[^"]*)"')
-SHOWN_AS_CODE = {".py": "python", ".toml": "toml", ".cff": "yaml", ".txt": "text", "": "text"}
 
 
 class Code(File):
@@ -44,10 +43,10 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def _file(path: Path, config: MkDocsConfig) -> File:
     name = str(path.relative_to(ROOT))
     where = (name, str(ROOT), config.site_dir, config.use_directory_urls)
-    if path.suffix not in SHOWN_AS_CODE:
+    if path.suffix not in LANGUAGES:
         return File(*where)
     code = Code(*where)
-    code.content_string = f"# {name}\n\n````{SHOWN_AS_CODE[path.suffix]}\n{path.read_text()}\n````\n"
+    code.content_string = f"# {name}\n\n````{LANGUAGES[path.suffix]}\n{path.read_text()}\n````\n"
     return code
 
 
