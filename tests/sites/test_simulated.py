@@ -1,6 +1,7 @@
 """The sites of a file are simulated, then deployed: the records are equal to the last bit."""
 
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,8 @@ def test_a_simulation_of_sites_has_the_bits_of_their_deployment(folder: Path, me
 def test_workers_and_a_stop_change_no_bit_and_a_model_is_loaded_by_name(folder: Path) -> None:
     serial = fedssa.run(str(folder / "sites.py"), federation=folder, out=folder / "serial")
     settings = site_settings([f"{folder / 'sites.py'}:{name}" for name in reversed(NAMES)], folder)
-    with closing(start(settings, folder / "stopped", workers=2)) as begun, closing(begun.rounds(workers=2)) as rounds:
-        assert [next(rounds).t, next(rounds).t] == [-1, 0]
+    with closing(start(settings, folder / "stopped", workers=2)) as begun:
+        assert [record.t for record in islice(begun.rounds(workers=2), 2)] == [-1, 0]
     stopped = fedssa.resume(folder / "stopped")
     assert stopped.records == serial.records
     one, other = fedssa.load_client(serial.path, "west"), fedssa.load_client(stopped.path, 2)
@@ -115,8 +116,8 @@ def test_workers_and_a_stop_change_no_bit_and_a_model_is_loaded_by_name(folder: 
 
 def test_a_run_is_not_continued_with_other_sites(folder: Path) -> None:
     settings = site_settings(folder / "sites.py", folder)
-    with closing(start(settings, folder / "run")) as begun, closing(begun.rounds()) as rounds:
-        next(rounds)
+    with closing(start(settings, folder / "run")) as begun:
+        next(begun.rounds())
     (folder / "sites.py").write_text(SITES.replace("part(120, 200)", "part(121, 200)"))
     with pytest.raises(DataError, match=r"begun with other sites \(data or starting weights\)"):
         fedssa.resume(folder / "run")

@@ -16,6 +16,7 @@ from fedssa.cli import (  # noqa: F401
     diff,
     doctor,
     experiment,
+    export,
     federation,
     methods,
     models,

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from fedssa.cli.completion import methods, recipes
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.runs.trackers import Tracking
     from fedssa.settings.recipe import Settings
 
 WIDE = 160  # columns of a table that is not shown on a terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Model-heterogeneous personalized federated learning: FedSSA and the methods it is compared with.",
@@ -26,11 +27,15 @@ app = typer.Typer(
 out = Console(width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
-Recipe = Annotated[Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)]
+Recipe = Annotated[
+    Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False, autocompletion=recipes)
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.epochs=2.")
 ]
-MethodName = Annotated[str | None, typer.Option("--method", help="Another method (its options at their defaults).")]
+MethodName = Annotated[
+    str | None, typer.Option("--method", help="Another method (its options at their defaults).", autocompletion=methods)
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
 Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")]
@@ -45,6 +50,18 @@ Ray = Annotated[
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write events for TensorBoard into the run directory, live.")
 ]
+
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option("--tracker", metavar="NAME", help="tensorboard, mlflow, wandb, or an import path; may be repeated."),
+]
+
+
+def tracking(names: list[str] | None, *, tensorboard: bool) -> "Tracking":
+    from fedssa.runs.trackers import Tracking
+    from fedssa.settings.trackers import trackers_of
+
+    return Tracking(trackers_of(dict.fromkeys([*(names or []), *(["tensorboard"] if tensorboard else [])])))
 
 
 def recipe_settings(

@@ -28,5 +28,6 @@ def diff(
             out.print(f"  … and {len(found) - MAX_LINES} more")
         raise typer.Exit(1)
     records = runs[0].records()
+    num = max(0, len(records) - 1)
     digests = f"{num_digests(records)} uploads and states have the same digests"
-    out.print(f"equal: {max(0, len(records) - 1)} rounds; {digests}", soft_wrap=True, highlight=False)
+    out.print(f"equal: {num} round{'s' * (num != 1)}; {digests}", soft_wrap=True, highlight=False)

@@ -13,17 +13,21 @@ from fedssa.cli.common import (
     Ray,
     Set,
     TensorBoard,
+    Trackers,
     Workers,
     app,
     changed,
     err,
     out,
     recipe_settings,
+    tracking,
 )
+from fedssa.cli.completion import recipes, runs
 from fedssa.cli.progress import rounds_done, run_progress
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.runs.trackers import Tracking
     from fedssa.settings.recipe import Settings
     from fedssa.simulate.run import Run
 
@@ -36,6 +40,7 @@ def run_command(
             metavar="[RECIPE | SITES...]",
             help="A recipe: one run as a TOML file. Or sites: FILE.py (its `sites`, or its `site`) and FILE.py:NAME.",
             show_default=False,
+            autocompletion=recipes,
         ),
     ] = None,
     federation: Annotated[
@@ -48,18 +53,22 @@ def run_command(
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="The run directory.  [default: runs/RECIPE-METHOD-sSEED]")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this directory; no recipe needed.", autocompletion=runs)
+    ] = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
+    trackers: Trackers = None,
     ray: Ray = None,
 ) -> None:
     """Run a recipe, simulate sites, or continue a run that was stopped. Any number of workers gives the same result."""
-    from fedssa.runs.environment import usable_cores
+    from fedssa.runs.environment import usual_workers
     from fedssa.simulate.run import Run, default_out, reopen, start
     from fedssa.simulate.worker import keep_freed_memory
 
     keep_freed_memory()
-    workers = workers or (None if ray else usable_cores())
+    track = tracking(trackers, tensorboard=tensorboard)
+    workers = workers or (None if ray else usual_workers())
     if resume is not None:
         if what or federation or assignments or method or out_dir or data_dir:
             raise SettingsError(
@@ -77,7 +86,7 @@ def run_command(
         name = Path(what[0].partition(":")[0]).stem if len(what) == 1 else "sites"
         begun = start(settings, out_dir or default_out(settings, name), workers=workers, ray=ray)
     try:
-        _drive(begun, workers or 1, tensorboard=tensorboard)
+        _drive(begun, workers or 1, track)
     finally:
         begun.close()
     _show_run(begun.dir.path)
@@ -98,15 +107,12 @@ def _settings(
     return recipe_settings(Path(what[0]), assignments, method, data_dir)
 
 
-def _drive(begun: "Run", workers: int, *, tensorboard: bool) -> None:
-    from fedssa.runs.tensorboard import Tracking
-
+def _drive(begun: "Run", workers: int, track: "Tracking") -> None:
     try:
-        with closing(Tracking()) as tracking, run_progress(begun) as heard:
+        with closing(track), run_progress(begun) as heard:
             for record in begun.rounds(workers=workers):
                 heard(record)
-                if tensorboard:
-                    tracking.heard(begun.dir.path, record)
+                track.heard(begun.dir.path, record)
     except KeyboardInterrupt:
         err.print(f"stopped after {rounds_done(begun)}; to continue: fedssa run --resume {begun.dir.path}")
         sys.exit(130)

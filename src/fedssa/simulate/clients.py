@@ -28,6 +28,7 @@ from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class, stratified
 from fedssa.settings.about import about
+from fedssa.settings.imports import given_names
 from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
@@ -250,6 +251,11 @@ class SimulatedClients:
     def advice(self) -> Iterator[str]:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
+        if names := given_names(self.settings.table):
+            yield (
+                f"{', '.join(names)}: only this program has it, so only fedssa.run with it and exist_ok=True can "
+                "continue this run; what an import path leads to is found from anywhere"
+            )
         yield from method.advice(self.server_context())
         yield from advice_on_infos(method, self.infos)
         if method.needs_shared_model and "shared models" in method.travels:

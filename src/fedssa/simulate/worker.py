@@ -126,7 +126,7 @@ def keep_freed_memory() -> None:
 
     That would be thousands of page faults a job, up to a tenth of its time. Without glibc nothing happens.
     """
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError, TypeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_TRIM_THRESHOLD, KEPT)
         libc.mallopt(M_MMAP_THRESHOLD, LARGEST)

@@ -34,13 +34,19 @@ def find(reference: str) -> Any:
     if reference.startswith(GIVEN):
         return import_path("site", reference)
     path, _, name = reference.partition(":")
+    if _is_file(path):
+        return _in_module(_import_file(path), name or ONE)
     first, _, member = (name or ONE).partition(".")
-    found = _in_module(_import_file(path), first) if _is_file(path) else import_path("site", f"{path}:{first}")
+    found = import_path("site", f"{path}:{first}")
     return _member(found, member) if member else found
 
 
 def _in_module(module: ModuleType, name: str) -> Any:
-    return getattr(module, name) if hasattr(module, name) else _member(getattr(module, ALL, ()), name)
+    first, _, member = name.partition(".")
+    if not hasattr(module, first):
+        return _member(getattr(module, ALL, ()), name)
+    found = getattr(module, first)
+    return _member(found, member) if member else found
 
 
 def _member(several: Any, name: str) -> Any:
@@ -131,7 +137,8 @@ def _in_reference(given: str) -> Iterator[tuple[str, Found]]:
     if several:
         yield from ((member, Found(f"{path}:{there}.{member}", site)) for member, site in several.items())
     else:
-        yield getattr(found, "name", None) or name or Path(path).stem, Found(f"{path}:{there}", found)
+        last = name.partition(".")[2] or name or Path(path).stem
+        yield getattr(found, "name", None) or last, Found(f"{path}:{there}", found)
 
 
 def _what_it_has(module: ModuleType) -> str:
