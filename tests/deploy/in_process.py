@@ -158,7 +158,7 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     """The clients of a simulation, deployed."""
     settings = parse_settings(table)
     text = json.dumps(settings.table)
-    num_clients, public = settings.partition.clients, _population(text).public
+    num_clients, public = settings.num_clients, _population(text).public
     if public is not None:
         np.savez(folder / "public.npz", x=public.samples.x.numpy(), y=public.samples.y.numpy())
     (folder / FILE_NAME).write_text(federation_toml(table, [f"c{k}" for k in range(num_clients)], **deploy))

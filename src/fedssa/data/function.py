@@ -9,19 +9,27 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.data.origin import SPLIT, Splits, described
 from fedssa.errors import DataError
+
+OTHERS = ("x", "y", "class_names")  # what a mapping holds beside columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromFunction:
-    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays."""
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x, y and columns, or Arrays."""
 
     function: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    splits: Splits = "keep"  # as of other sources: "pool" forgets the parts that a column `split` tells
 
     @override
     def __str__(self) -> str:
         return self.function
+
+    def options(self) -> dict[str, Any]:
+        """Returns what a recipe says beside the function's name."""
+        return {**self.kwargs, "splits": self.splits}
 
     def files(self) -> list[Path]:
         return []  # what it reads is unknown, so its result is the key of the cache
@@ -48,9 +56,14 @@ def _imported(path: str) -> Any:
 
 def _arrays(result: object, where: str) -> Arrays:
     if isinstance(result, Arrays):
-        return arrays_from(result.x, result.y, result.class_names, where)
+        made = arrays_from(result.x, result.y, result.class_names, where)
+        parts = {} if result.parts is None else {SPLIT: result.parts}
+        return described(made, where, {**result.columns, **parts})
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
-        return arrays_from(result["x"], result["y"], result.get("class_names"), where)
+        columns = {str(name): values for name, values in result.items() if name not in OTHERS}
+        return described(arrays_from(result["x"], result["y"], result.get("class_names"), where), where, columns)
     if isinstance(result, tuple) and len(result) == 2:
         return arrays_from(*result, None, where)
-    raise DataError(f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]")
+    raise DataError(
+        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names, columns]"
+    )

@@ -40,6 +40,11 @@ class RunDir:
     input_shape: tuple[int, ...] = field(repr=False)
     public_digest: str = ""  # of public data, where there are some
     about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
+    client_names: tuple[str, ...] = field(default=(), repr=False)  # none: clients are called by their numbers
+    dealt_digest: str = ""  # of who holds what, where that follows from more than settings, inputs and labels
+
+    def client_name(self, client: int) -> str:
+        return self.client_names[client] if self.client_names else str(client)
 
     # -- names ---------------------------------------------------------------------------------------------
     @property
@@ -75,7 +80,8 @@ class RunDir:
             about = head.get("about", {})
             if not isinstance(about, dict):
                 raise TypeError("about should be a table")
-            return cls(path, head["settings"], *about_data, head.get("public_digest", ""), about)
+            names, dealt = tuple(head.get("client_names", ())), head.get("dealt_digest", "")
+            return cls(path, head["settings"], *about_data, head.get("public_digest", ""), about, names, dealt)
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 
@@ -138,6 +144,8 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         "input_shape": run_dir.input_shape,
         **({"public_digest": run_dir.public_digest} if run_dir.public_digest else {}),
         **({"about": run_dir.about} if run_dir.about else {}),
+        **({"client_names": run_dir.client_names} if run_dir.client_names else {}),
+        **({"dealt_digest": run_dir.dealt_digest} if run_dir.dealt_digest else {}),
     }
     (run_dir.path / "settings.json").write_bytes(dump_json(head))
     (run_dir.path / "environment.json").write_bytes(dump_json(environment))

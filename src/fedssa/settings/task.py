@@ -13,7 +13,7 @@ from fedssa.settings.recipe import Settings
 def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...], *, knows_shared: bool = True) -> Task:
     """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know."""
     width, num_rounds = settings.models.width, settings.rounds.total
-    plain = Task(num_classes, input_shape, width, num_rounds, settings.partition.clients, settings.models.header_scale)
+    plain = Task(num_classes, input_shape, width, num_rounds, settings.num_clients, settings.models.header_scale)
     server, prototypes = settings.server_model, settings.prototypes
     return replace(
         plain,

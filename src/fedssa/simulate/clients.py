@@ -16,18 +16,19 @@ from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
 from fedssa.core.samples import LocalData, Samples, as_input
-from fedssa.core.seeds import numpy_rng, one_thread, seeded
+from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.data import Dataset, prepare
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
-from fedssa.partition import LocalSplit, split_by_class, stratified
+from fedssa.partition import LocalSplit
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
+from fedssa.simulate.owners import Owners
 
 
 class SimulatedClients:
@@ -35,6 +36,8 @@ class SimulatedClients:
 
     def __init__(self, settings: Settings, dataset: Dataset, public: Dataset | None = None) -> None:
         """`public` holds the public data if they are a set of their own."""
+        self.owners = Owners(settings, dataset)
+        settings = settings.with_clients(len(self.owners))
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
         self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
         self.messages = settings.method.messages()
@@ -42,11 +45,7 @@ class SimulatedClients:
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
         self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # these are still maps, but are indexed faster
-        self.public_indices, private = taken_away(settings, self._y)
-        rng = numpy_rng(settings.seed, "partition")
-        dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)
-        self._dealt = [private[indices] for indices in dealt]
-        self.groups = [k % len(settings.models.archs) for k in range(len(self._dealt))]
+        self.groups = [k % len(settings.models.archs) for k in range(len(self.owners))]
 
     @classmethod
     def prepared(cls, settings: Settings) -> "SimulatedClients":
@@ -75,7 +74,7 @@ class SimulatedClients:
         if public is None:
             return None
         if isinstance(public, PublicSlice):
-            return public_data(self._samples(self.public_indices), "own", public.per_round)
+            return public_data(self._samples(self.owners.public), "own", public.per_round)
         assert self._public_dataset is not None
         found = public_from(self._public_dataset, self.dataset, public)
         if self.settings.method.needs_public == "labelled" and found.labels != "own":
@@ -112,11 +111,7 @@ class SimulatedClients:
 
     @property
     def splits(self) -> Iterator[LocalSplit]:
-        return map(self._split, range(len(self._dealt)))
-
-    def _split(self, client: int) -> LocalSplit:
-        rng = numpy_rng(self.settings.seed, "split", client=client)
-        return split_by_class(self._dealt[client], self._y, rng, client=client)
+        return map(self.owners.split, range(len(self.owners)))
 
     def client(self, client: int, *, counts_flops: bool = True) -> Client:
         settings = self.settings
@@ -162,7 +157,7 @@ class SimulatedClients:
         return started(build_one, settings.seed, client, common=settings.method.groups == "layout")
 
     def data(self, client: int) -> LocalData:
-        split = self._split(client)
+        split = self.owners.split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def slots(self, folder: Path) -> Slots:
@@ -245,15 +240,12 @@ def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
         )
     if run_dir.public_digest != (public.digest if public else ""):
         raise DataError(f"{run_dir.path}: begun with other public data; restore those it began with")
+    if run_dir.dealt_digest != clients.owners.digest:
+        raise DataError(
+            f"{run_dir.path}: begun when clients held other samples; restore the order, columns and parts of the data, "
+            "and the code of the partition"
+        )
     return clients
-
-
-def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which samples are public, and which are left to be dealt."""
-    if not isinstance(settings.public, PublicSlice):
-        return np.arange(0), np.arange(len(y))
-    chosen = stratified(y, settings.public.share, numpy_rng(settings.seed, "public"))
-    return chosen, np.setdiff1d(np.arange(len(y)), chosen)
 
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:

@@ -121,8 +121,15 @@ def start(
         dataset = clients.dataset
         with writing(out, begun=False):
             about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
-            public = clients.public.digest if clients.public else ""
-            staged = RunDir(staging, settings.table, *about_data, public, about(settings, command))
+            staged = RunDir(
+                staging,
+                clients.settings.table,
+                *about_data,
+                public_digest=clients.public.digest if clients.public else "",
+                about=about(settings, command),
+                client_names=clients.owners.given_names,
+                dealt_digest=clients.owners.digest,
+            )
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
             ClientStore.create(staging / "store", len(clients.infos))
             os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)

@@ -101,8 +101,8 @@ def _opened(path: Path) -> RunDir:
 
 
 def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:
-    if client not in range(settings.partition.clients):
-        return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
+    if client not in range(settings.num_clients):
+        return f"{directory.path}: has no client {client}; they are 0 to {settings.num_clients - 1}"
     return None
 
 
