@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from fedssa.core.samples import as_input
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
-    from fedssa.deploy.site.site import Site
     from fedssa.simulate.run import RunResult, resume, run
     from fedssa.simulate.saved_models import load_client, load_client_data
+    from fedssa.sites.site import Site
 
 __all__ = [
     "Method",
@@ -36,7 +36,7 @@ __all__ = [
 _HOMES = {
     "Method": "fedssa.core.method",
     "RunResult": "fedssa.simulate.run",
-    "Site": "fedssa.deploy.site.site",
+    "Site": "fedssa.sites.site",
     "SplitModel": "fedssa.core.split",
     "Task": "fedssa.core.task",
     "as_input": "fedssa.core.samples",

@@ -14,6 +14,8 @@ FedSSAWarning         what a user should know, and the run goes on
 Messages are one line: which setting or file, what is wrong, what would be right.
 """
 
+import math
+
 
 class FedSSAError(Exception):
     """This is the base of all errors that are not bugs of this package."""
@@ -51,6 +53,8 @@ class Diverged(FedSSAError):
     """A client's loss or weights are no longer finite, or those of what the server trains (client None)."""
 
     def __init__(self, client: int | None, t: int, header_norm: float | None = None) -> None:
+        if header_norm is not None and not math.isfinite(header_norm):  # which JSON cannot hold
+            header_norm = None
         norm = "" if header_norm is None else f" (mean norm of its header's rows before: {header_norm:.3g})"
         who, rate = ("the server", "server.lr") if client is None else (f"client {client}", "local.lr")
         super().__init__(f"{who} diverged in round {t}: loss or weights are not finite{norm}; try a smaller {rate}")

@@ -66,6 +66,7 @@ class RoundRecord:
     metrics: dict[str, float] = field(default_factory=dict)  # what the method says of the server's state
     absent: tuple[int, ...] = ()  # clients of the cohort without an answer that could be used: only across sites
     server_flops: int | None = None  # of training at the server, where a method does that
+    diverged: tuple[int, ...] = ()  # clients of the cohort that were left out, and are as before this round
 
     @property
     def headline(self) -> float | None:
@@ -83,7 +84,7 @@ class RoundRecord:
 
     def to_json(self) -> str:
         fields = asdict(self)
-        for name in ("absent", "server_flops"):
+        for name in ("absent", "server_flops", "diverged"):
             if not fields[name]:
                 del fields[name]  # most runs have no such value
         for client in fields["clients"]:

@@ -9,10 +9,11 @@ from typing_extensions import override
 
 from fedssa.core.client import AnyMethod, Client
 from fedssa.core.context import Context
+from fedssa.core.evaluation import evaluate
 from fedssa.core.message import Nothing
 from fedssa.core.method import Method
 from fedssa.core.split import SplitModel
-from fedssa.core.training import EVAL_BATCH, Batch, LocalData, Samples, as_input, evaluate
+from fedssa.core.training import EVAL_BATCH, Batch, LocalData, Samples, as_input
 from fedssa.methods import Standalone
 from fedssa.records import Scores
 from tests.conftest import bare_net, make_client

@@ -321,6 +321,48 @@ def test_divergence_ends_the_run_in_its_round() -> None:
     assert (error.value.client, error.value.t) == (1, 2)
 
 
+def faltering(num: int, **rounds: Any) -> list[RoundRecord]:
+    """Clients 1 … num diverge in round 1."""
+
+    class Faltering(LiveFederation):
+        @override
+        def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+            left_out = range(1, 1 + num) if t == 1 else range(0)
+            answers = super().run_round(t, {k: down for k, down in downlinks.items() if k not in left_out})
+            return [*(Diverged(k, t) for k in reversed(left_out)), *answers]  # type: ignore[list-item]
+
+    played = run_rounds(FedSSA(), federation(FedSSA(), Faltering), CTX, Rounds(total=2, **rounds))
+    return records(list(played))
+
+
+def test_a_client_that_diverges_is_named_and_not_absent() -> None:
+    last = faltering(2)[-1]
+    assert (last.diverged, last.absent, [client.id for client in last.clients]) == ((1, 2), (), [0, 3])
+    assert last.num_heard == 4
+
+
+@pytest.mark.parametrize(("num", "share"), [(3, 0.5), (1, 0.0), (2, 0.49), (3, 0.74)])
+def test_more_than_the_share_end_the_run(num: int, share: float) -> None:
+    with pytest.raises(Diverged, match="client 1 diverged in round 1"):
+        faltering(num, max_diverged=share)
+
+
+def test_if_nobody_is_left_the_run_ends_whatever_the_share() -> None:
+    with pytest.raises(Diverged, match="client 0 diverged in round 0"):
+        list(run_rounds(Standalone(), federation(Standalone(), NoneLeft), CTX, Rounds(total=1, max_diverged=1.0)))
+
+
+class NoneLeft(LiveFederation):
+    @override
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+        return [Diverged(k, t) for k in downlinks]  # type: ignore[misc]
+
+
+def test_the_share_is_counted_as_it_was_written() -> None:
+    assert not Rounds(max_diverged=0.29).are_too_many(29, 100)  # 0.29 · 100 is less than 29 in binary floats
+    assert Rounds(max_diverged=0.29).are_too_many(30, 100)
+
+
 def test_the_servers_start_belongs_to_the_seed() -> None:
     method, rounds = FedSSA(unseen_global="random"), Rounds(total=1)
     starts = [

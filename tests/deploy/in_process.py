@@ -15,15 +15,15 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedssa.core.samples import Samples
 from fedssa.core.tensors import Tensors, tensors_of
-from fedssa.deploy.agreement import FILE_NAME, Federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.server.run import run_federation
 from fedssa.deploy.site.app import app
-from fedssa.deploy.site.site import Site
 from fedssa.records import RoundRecord
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.toml import inline
 from fedssa.simulate.clients import SimulatedClients, build_net
+from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
+from fedssa.sites.site import Site
 
 FIRST_NODE = 2**63 + 1  # node ids are uint64, and look like it
 FEW = {"name": "tests.deploy.in_process:few_samples"}  # data that train in no time

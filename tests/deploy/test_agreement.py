@@ -11,8 +11,8 @@ from typing_extensions import override
 from fedssa.core.client import Client
 from fedssa.core.context import Context
 from fedssa.core.method import Method
-from fedssa.deploy.agreement import FILE_NAME, parse_federation, read_federation
 from fedssa.errors import SettingsError
+from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
 
 LEAST: dict[str, Any] = {"clients": ["north", "south"], "task": {"classes": 10, "input_shape": [1, 32, 32]}}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fedssa import cli
-from fedssa.deploy.agreement import read_federation
 from fedssa.deploy.server.directory import Address, init, invite, register, renew, unregister
 from fedssa.deploy.site.node import is_loopback
 from fedssa.errors import FedSSAError, RunDirError, SettingsError
+from fedssa.sites.agreement import read_federation
 from tests.tiny import tree
 
 OUTSIDE = Address("hub.example.org", 9443, 9092)

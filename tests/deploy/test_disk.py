@@ -11,11 +11,11 @@ import torch
 from fedssa.core.message import digest, tensors_in
 from fedssa.core.task import facts_of
 from fedssa.core.tensors import digest as digest_of_tensors
-from fedssa.deploy.agreement import parse_federation
 from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
 from fedssa.errors import RunDirError
 from fedssa.methods import FedSSA
 from fedssa.runs.files import write_durably
+from fedssa.sites.agreement import parse_federation
 from tests.conftest import make_client
 
 RUN = "0123456789abcdef"

@@ -12,11 +12,11 @@ from flwr.app import ConfigRecord, RecordDict
 
 import fedssa
 from fedssa.core.tensors import blob_of, tensors_of
-from fedssa.deploy.agreement import FILE_NAME, parse_federation, read_federation
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
+from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
 from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops

@@ -11,12 +11,12 @@ from torch.utils.data import TensorDataset
 
 import fedssa
 from fedssa.core.task import Task
-from fedssa.deploy.agreement import Federation, parse_federation
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.disk import StateDir
 from fedssa.deploy.site.export import export_model
-from fedssa.deploy.site.site import client_of, samples
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, RunDirError, SettingsError
+from fedssa.sites.agreement import Federation, parse_federation
+from fedssa.sites.site import client_of, samples
 from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny
 
@@ -26,7 +26,7 @@ VECTORS = Task(num_classes=4, input_shape=(5,))
 SITE = """
 import torch
 from torch import nn
-from fedssa.deploy.site.site import Site
+from fedssa.sites.site import Site
 
 X, Y = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
 PAIRS = list(zip(X, Y))
@@ -139,7 +139,7 @@ def test_a_site_uses_the_kernel_that_its_file_names(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [
-        (":nobody", SettingsError, "has no 'nobody'"),
+        (":nobody", SettingsError, "there is no site 'nobody'"),
         (":tied", SettingsError, "is a int; it should be a Site"),
         (":broken", ClientError, "ZeroDivisionError: no"),
     ],
@@ -152,7 +152,22 @@ def test_what_is_no_site_is_refused(file: Path, name: str, kind: type[FedSSAErro
 @pytest.mark.parametrize(("given", "name"), [('["flipp"]', "flipp"), ('"crop"', "c")])
 def test_an_unknown_augmentation_is_refused(file: Path, given: str, name: str) -> None:
     file.write_text(SITE.format(parts=f"train=(X, Y), test=PAIRS, augmentations={given}"))
-    with pytest.raises(SettingsError, match=f"^augmentations: '{name}' is unknown; give a list of some of crop, flip"):
+    with pytest.raises(
+        SettingsError, match=f"my_site.py: augmentations: '{name}' is unknown; give a list of some of crop, flip"
+    ):
+        client_of(str(file), federation(), 0)
+
+
+def test_classes_that_a_site_is_tested_on_and_does_not_train_on_are_told_and_no_error(file: Path) -> None:
+    file.write_text(SITE.format(parts="train=(X[:1], Y[:1]), test=PAIRS, name='north'"))
+    said = "my_site.py: 8 of its 12 test samples are of classes 1, 2, which it does not train on"
+    assert preview(str(file), federation()).advice[-1].endswith(said)
+
+
+def test_a_site_is_not_run_as_another_client(file: Path) -> None:
+    file.write_text(SITE.format(parts="train=(X, Y), test=PAIRS, name='b'"))
+    assert client_of(str(file), federation(), 1).id == 1
+    with pytest.raises(SettingsError, match="my_site.py: says that it is 'b', and is to be client 'a'"):
         client_of(str(file), federation(), 0)
 
 
@@ -161,9 +176,6 @@ def test_a_missing_file_an_empty_part_and_a_model_that_does_not_fit_are_refused(
         client_of(str(tmp_path / "none.py"), federation(), 0)
     file.write_text(SITE.format(parts="train=(X, Y), test=()"))
     with pytest.raises(DataError, match="test: is empty"):
-        client_of(str(file), federation(), 0)
-    file.write_text(SITE.format(parts="train=(X[:1], Y[:1]), test=PAIRS"))
-    with pytest.raises(DataError, match="test: has class 1, which train has not"):
         client_of(str(file), federation(), 0)
     with pytest.raises(ModelError, match="has 4 outputs, the task has 9 classes"):
         client_of(f"{file}:bare", federation(task={"classes": 9, "input_shape": [5]}), 0)

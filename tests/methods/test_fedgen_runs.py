@@ -11,12 +11,12 @@ from fedssa.core.optim import SGD, Adam
 from fedssa.core.schedules import StepDecay
 from fedssa.core.task import Task
 from fedssa.core.training import Training
-from fedssa.deploy.agreement import parse_federation
 from fedssa.errors import SettingsError
 from fedssa.methods import FedGen
 from fedssa.settings.about import without_defaults
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
+from fedssa.sites.agreement import parse_federation
 from tests.tiny import tiny
 
 TASK = Task(num_classes=3, input_shape=(4,), width=2, num_rounds=9)

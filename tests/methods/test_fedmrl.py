@@ -21,7 +21,6 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import digest, layout_of, module_state
 from fedssa.core.training import Batch, LocalTraining
-from fedssa.deploy.agreement import parse_federation
 from fedssa.deploy.server.run import run_federation
 from fedssa.errors import AnswerError, ModelError, SettingsError
 from fedssa.methods import FedMRL, Standalone
@@ -31,6 +30,7 @@ from fedssa.models import MODELS, build
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.clients import SimulatedClients
+from fedssa.sites.agreement import parse_federation
 from tests.conftest import at, copies, make_client, same_bits, server_at, upload_of
 from tests.deploy.in_process import InProcessGrid
 from tests.tiny import tiny

@@ -21,12 +21,12 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors, copy_in, module_state
 from fedssa.core.training import Batch, Training
-from fedssa.deploy.agreement import parse_federation
 from fedssa.errors import AnswerError, FedSSAWarning, SettingsError
 from fedssa.methods import METHODS, FedZKT
 from fedssa.methods.fedzkt import NOISE, Models, Weights, distance, generator
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
+from fedssa.sites.agreement import parse_federation
 from tests.conftest import TASK, at, make_client, tiny_net, upload_of
 from tests.tiny import tiny
 

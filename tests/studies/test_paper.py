@@ -67,6 +67,15 @@ def test_equal_settings_are_one_directory_and_other_settings_another(scale: str)
     assert len(set(tables.values())) == len(runs)
 
 
+def test_every_method_is_every_one_that_such_a_federation_allows() -> None:
+    runs = runs_of("every-method", "reduced", [0], data=["cifar100"])
+    allowed = {name for name, method in METHODS.items() if method.needs_public == "no" and not method.needs_same_models}
+    assert [run.label for run in runs] == list(dict.fromkeys(run.label for run in runs))
+    assert {run.label for run in runs} == allowed | {CONTROL}
+    assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 10"}
+    assert {parse_settings(run.table()).rounds.total for run in runs} == {30}
+
+
 def test_experiments_share_their_runs() -> None:
     paths = {name: {run.path for run in runs_of(name, "reduced", [0])} for name in EXPERIMENTS}
     assert paths["curves"] == paths["individual"] == paths["tradeoff"] == paths["table-hetero"]

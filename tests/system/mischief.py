@@ -8,7 +8,7 @@ from flwr.app import RecordDict
 
 from fedssa.deploy.messages import Reply, to_records
 from fedssa.deploy.site import respond
-from fedssa.deploy.site.site import Site
+from fedssa.sites.site import Site
 from tests.deploy.in_process import simulated_site
 from tests.deploy.wrong import WRONG, with_parts
 

@@ -46,7 +46,7 @@ SITE = """
 import numpy as np
 from torch import nn
 
-from fedssa.deploy.site.site import Site
+from fedssa.sites.site import Site
 
 
 def site(task):

@@ -134,11 +134,11 @@ def run_command(
 ) -> None:
     """Run the federation, and show each round when it is done. Sites that are away are waited for or left out."""
     need_flower()
-    from fedssa.deploy.agreement import read_federation
     from fedssa.deploy.server.submit import Submitted
     from fedssa.report.read.summary import summarise
     from fedssa.report.tables.terminal import run_table
     from fedssa.runs.directory import RunDir
+    from fedssa.sites.agreement import read_federation
 
     table = read_federation(directory).table
     target = out_dir or directory / "runs" / f"{table['method']['name'].rpartition(':')[2]}-s{table['seed']}"
@@ -148,7 +148,8 @@ def run_command(
         for record in submitted.records(tell=err.print):
             accuracy = "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"
             absent = "".join(f", without {submitted.federation.clients[k]}" for k in record.absent)
-            err.print(f"round {record.t + 1} of {total}, {accuracy}{absent}")
+            diverged = "".join(f", {submitted.federation.clients[k]} diverged" for k in record.diverged)
+            err.print(f"round {record.t + 1} of {total}, {accuracy}{absent}{diverged}")
     except KeyboardInterrupt:
         err.print(f"the run goes on without this window; its records: {target}")
         sys.exit(130)

@@ -11,7 +11,7 @@ from fedssa.cli.common import app, need_flower, out, plain
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.deploy.agreement import Federation
+    from fedssa.sites.agreement import Federation
 
 site_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="Take part in a federation as a site.")
 app.add_typer(site_app, name="site")
@@ -101,7 +101,7 @@ def export(
 
 
 def _federation(path: Path) -> "Federation":
-    from fedssa.deploy.agreement import read_federation
+    from fedssa.sites.agreement import read_federation
 
     return read_federation(path)
 

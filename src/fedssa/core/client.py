@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedssa.core.context import Context
+from fedssa.core.evaluation import evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.message import message, owned, tensors_in
 from fedssa.core.method import Method, Up
@@ -22,7 +23,7 @@ from fedssa.core.seeds import one_thread
 from fedssa.core.split import SplitModel, header_rows
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors, copy_in, digest, module_state
-from fedssa.core.training import LocalTraining, Trained, evaluate, train
+from fedssa.core.training import LocalTraining, Trained, train
 from fedssa.errors import ClientError
 from fedssa.kernels import Kernel, using
 from fedssa.records import Scores

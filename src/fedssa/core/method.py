@@ -18,6 +18,7 @@ from fedssa.errors import AnswerError
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
     from fedssa.core.context import Context, ServerContext
+    from fedssa.core.samples import Inputs
     from fedssa.core.task import Task
     from fedssa.core.training import Batch, Phase, Training
 
@@ -133,7 +134,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     def check(self, up: Up, info: "ClientInfo", ctx: "Context") -> None:
         """Raises AnswerError for what types and shapes of the fields cannot say."""
 
-    def predict(self, client: "Client", x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: "Client", x: "Inputs") -> dict[str, Tensor]:
         """Returns named logits; the first is the headline."""
         return {"head": client.net(x)}
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import torch
 from annotated_types import Ge, Gt, Le
 
-from fedssa.core.client import AnyAnswer, AnyMethod, ClientInfo
+from fedssa.core.client import Answer, AnyAnswer, AnyMethod, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.message import digest, num_bytes, num_params, owned
 from fedssa.core.method import Upload
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
-from fedssa.errors import AnswerError
+from fedssa.errors import AnswerError, Diverged
 from fedssa.kernels import using
 from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
 
@@ -23,6 +23,10 @@ from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mea
 class Rounds:
     total: Annotated[int, Ge(1), Le(10**7)] = 20  # T
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0  # C, of the clients, takes part in a round
+    max_diverged: Annotated[float, Ge(0), Le(1)] = 0.5  # of a round's cohort; if more diverge, the run ends
+
+    def are_too_many(self, num_diverged: int, size: int) -> bool:
+        return num_diverged > Fraction(repr(self.max_diverged)) * size
 
 
 class Federation(Protocol):
@@ -32,8 +36,11 @@ class Federation(Protocol):
         """Every client says hello, in the order of ids 0 … N - 1. Missing sites are asked for again later."""
         ...
 
-    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
-        """Each client in `downlinks` receives, trains and answers. A site may fail to answer."""
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> Sequence[AnyAnswer | Diverged]:
+        """Each client in `downlinks` receives, trains and answers. A site may fail to answer.
+
+        A client that diverges answers with that, and is in the next round as it was before this one.
+        """
         ...
 
 
@@ -83,17 +90,28 @@ def run_rounds(
             infos |= {info.id: info for info in federation.join(evaluate_start=False)}
         with one_thread():
             downlinks = {k: owned(method.downlink(server, infos[k], now)) for k in participants if k in infos}
-        answers = sorted(federation.run_round(t, downlinks), key=lambda answer: answer.client)
+        heard = federation.run_round(t, downlinks)
+        answers, diverged = _apart(heard)
+        if diverged and (not answers or rounds.are_too_many(len(diverged), len(participants))):
+            raise diverged[0]
         before, server = server, _aggregated(method, server, answers, infos, now)
         scores |= {answer.client: answer.scores for answer in answers}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
         record = replace(
             _record(t, clients, scores, server),
             metrics=method.metrics(before, server),
-            absent=tuple(sorted(set(participants) - {answer.client for answer in answers})),
+            absent=tuple(sorted(set(participants) - {each.client for each in heard})),
             server_flops=sum(now.flops) if now.flops and now.count_flops else None,
+            diverged=tuple(error.client for error in diverged if error.client is not None),
         )
         yield Round(record, server)
+
+
+def _apart(heard: Sequence[AnyAnswer | Diverged]) -> tuple[list[AnyAnswer], list[Diverged]]:
+    """Returns the answers and the divergences of a round, each in the order of clients."""
+    answers = sorted((each for each in heard if isinstance(each, Answer)), key=lambda answer: answer.client)
+    diverged = sorted((each for each in heard if isinstance(each, Diverged)), key=lambda error: error.client or 0)
+    return answers, diverged
 
 
 def _aggregated(

@@ -1,4 +1,4 @@
-"""All training runs one loop, `fit`; the phases of a client's round call it, and evaluation follows."""
+"""All training runs one loop, `fit`; the phases of a client's round call it."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -14,16 +14,15 @@ from torch import Tensor, nn
 
 from fedssa.core.augment import draw
 from fedssa.core.optim import SGD, Optimiser, Steps
-from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.samples import LocalData, Samples, as_input, joined
 from fedssa.core.schedules import Constant, Schedule
 from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
-from fedssa.kernels import using
-from fedssa.records import Scores
+from fedssa.kernels import Moves, using
 
 if TYPE_CHECKING:
-    from fedssa.core.client import AnyMethod, Client
+    from fedssa.core.client import Client
     from fedssa.core.context import Context
 
 EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
@@ -55,7 +54,7 @@ class LocalTraining(Training):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    x: Tensor  # as a model takes it: [B, ...], or [views, B, ...] if the method wants several
+    x: Any  # Inputs, as a model takes them: [B, ...], or [views, B, ...] if the method wants several
     y: Tensor  # int64 [B]
     index: Tensor  # places in the client's samples, or in X_t; of "both": −1 − j is the client's own sample j
 
@@ -229,24 +228,26 @@ def batch_at(
     if phase.data != "both":
         return Batch(batch_of(client, public, index), public.y[index], index)
     mine = index < 0
-    x = torch.cat([batch_of(client, own, -1 - index[mine]), batch_of(client, public, index[~mine])])
+    x = joined([batch_of(client, own, -1 - index[mine]), batch_of(client, public, index[~mine])])
     return Batch(
         x, torch.cat([own.y[-1 - index[mine]], public.y[index[~mine]]]), torch.cat([index[mine], index[~mine]])
     )
 
 
-def batch_of(client: "Client", samples: Samples, index: Tensor) -> Tensor:
+def batch_of(client: "Client", samples: Samples, index: Tensor) -> Any:
     return samples.batch(index, channels_last=client.net.channels_last)
 
 
-def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Tensor:
-    """Returns augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
-    samples = client.data.train
+def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Any:
+    """Returns views of a training batch, [views, B, ...], or [B, ...] if there is one; images in them are augmented."""
     rng = torch_rng(ctx.seed, "augment", t=ctx.t, client=client.id, step=step, phase=stream)
-    size = samples.x.shape[1:3]
-    drawn = (draw(client.augmentations, len(index), *size, rng) if len(size) == 2 else None for _ in range(num_views))
-    augmented = [samples.batch(index, channels_last=client.net.channels_last, moves=moves) for moves in drawn]
-    return torch.stack(augmented) if num_views > 1 else augmented[0]
+
+    def moves(height: int, width: int) -> Moves:
+        return draw(client.augmentations, len(index), height, width, rng)
+
+    samples, channels_last = client.data.train, client.net.channels_last
+    augmented = [samples.batch(index, channels_last=channels_last, draw=moves) for _ in range(num_views)]
+    return joined(augmented, torch.stack) if num_views > 1 else augmented[0]
 
 
 # -- passes without training -----------------------------------------------------------------------------------------
@@ -289,29 +290,6 @@ def representations(client: "Client", samples: Samples, num: int) -> Tensor:
         if num and len(samples):
             found += [part for _, part in _passes(client, samples.take(torch.arange(min(num, len(samples)))))]
     return torch.cat(found)
-
-
-def evaluate(client: "Client", method: "AnyMethod") -> Scores:
-    """Scores the client's own model on its own validation and test samples."""
-    for module in (client.net, *client.modules()):
-        module.eval()
-    return Scores(
-        test=_accuracy(client, method, client.data.test),
-        num_test=len(client.data.test),
-        val=_accuracy(client, method, client.data.val),
-        num_val=len(client.data.val),
-    )
-
-
-@torch.no_grad()
-def _accuracy(client: "Client", method: "AnyMethod", samples: Samples) -> dict[str, float]:
-    correct: dict[str, int] = {}
-    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
-        x = batch_of(client, samples, batch)
-        for kind, logits in method.predict(client, x).items():
-            hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
-            correct[kind] = correct.get(kind, 0) + hits
-    return {kind: hits / len(samples) for kind, hits in correct.items()}
 
 
 __all__ = ["Batch", "LocalData", "LocalTraining", "Phase", "Samples", "as_input", "fit", "train"]

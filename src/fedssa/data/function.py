@@ -12,12 +12,15 @@ from fedssa.data.arrays import Arrays, arrays_from
 from fedssa.data.origin import SPLIT, Splits, described
 from fedssa.errors import DataError
 
-OTHERS = ("x", "y", "class_names")  # what a mapping holds beside columns
+OTHERS = ("x", "y", "class_names", "kind")  # what a mapping holds beside columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromFunction:
-    """An own function, `package.module:function`, that returns (x, y), a mapping with x, y and columns, or Arrays."""
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x, y and columns, or Arrays.
+
+    x is an array, or a dict of arrays by the names under which a model takes them.
+    """
 
     function: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -56,14 +59,15 @@ def _imported(path: str) -> Any:
 
 def _arrays(result: object, where: str) -> Arrays:
     if isinstance(result, Arrays):
-        made = arrays_from(result.x, result.y, result.class_names, where)
+        made = arrays_from(result.x, result.y, result.class_names, where, result.kind)
         parts = {} if result.parts is None else {SPLIT: result.parts}
         return described(made, where, {**result.columns, **parts})
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
+        kind = result.get("kind", "image")
         columns = {str(name): values for name, values in result.items() if name not in OTHERS}
-        return described(arrays_from(result["x"], result["y"], result.get("class_names"), where), where, columns)
+        return described(arrays_from(result["x"], result["y"], result.get("class_names"), where, kind), where, columns)
     if isinstance(result, tuple) and len(result) == 2:
         return arrays_from(*result, None, where)
     raise DataError(
-        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names, columns]"
+        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names, kind, columns]"
     )

@@ -203,11 +203,15 @@ def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:
 
 
 def refusal_in(records: RecordDict) -> str | None:
-    """Tells why the site refuses, or returns None if it does not."""
+    """Returns the word by which the site refuses, or None if it does not."""
     try:
         said = _said(records)[0].get("fields")
     except AnswerError:
         return None
     if not isinstance(said, dict) or set(said) != {"refusal"}:
         return None
-    return REFUSALS.get(str(said["refusal"]), "it refuses and does not say why")
+    return str(said["refusal"])
+
+
+def in_words(refusal: str) -> str:
+    return REFUSALS.get(refusal, "it refuses and does not say why")

@@ -28,6 +28,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.groups import Flat
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.core.training import Batch
@@ -89,6 +90,6 @@ class FedMatch(Method[Extractors, Flat, Flat]):
         return mean_by_group(server, uploads, "equal")
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         f, header = client.net.extractor(x), client.net.header
         return {"head": header(f + client[Patch](x)), "backbone": header(f)}

@@ -28,6 +28,7 @@ from fedssa.core.fields import f32, flags, ids, sample_counts
 from fedssa.core.groups import Flat
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch
 from fedssa.errors import AnswerError
@@ -208,7 +209,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
         return shaking(before.rows, after.rows, before.known) if self.rows else {}
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x) if self.prototypes else super().predict(client, x)
 
 

@@ -22,6 +22,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, flags, ids, sample_counts
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch
 from fedssa.methods.parts.class_rows import (
@@ -130,5 +131,5 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
         return shaking(before.rows, after.rows, before.known)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x)

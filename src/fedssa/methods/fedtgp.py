@@ -31,6 +31,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, flags, ids
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.seeds import seeded
 from fedssa.core.split import header_rows
 from fedssa.core.tensors import own
@@ -152,7 +153,7 @@ class FedTGP(Method[Trainable, Down, Up]):
         return min(float(largest), self.tau)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x)
 
 

@@ -40,6 +40,7 @@ class RunDir:
     input_shape: tuple[int, ...] = field(repr=False)
     public_digest: str = ""  # of public data, where there are some
     about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
+    inputs: dict[str, Any] = field(default_factory=dict, repr=False)  # shape and type by name; {}: one tensor of floats
     client_names: tuple[str, ...] = field(default=(), repr=False)  # none: clients are called by their numbers
     dealt_digest: str = ""  # of who holds what, where that follows from more than settings, inputs and labels
 
@@ -80,8 +81,16 @@ class RunDir:
             about = head.get("about", {})
             if not isinstance(about, dict):
                 raise TypeError("about should be a table")
-            names, dealt = tuple(head.get("client_names", ())), head.get("dealt_digest", "")
-            return cls(path, head["settings"], *about_data, head.get("public_digest", ""), about, names, dealt)
+            return cls(
+                path,
+                head["settings"],
+                *about_data,
+                head.get("public_digest", ""),
+                about,
+                head.get("inputs", {}),
+                tuple(head.get("client_names", ())),
+                head.get("dealt_digest", ""),
+            )
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 
@@ -142,6 +151,7 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         "data_digest": run_dir.data_digest,
         "class_names": run_dir.class_names,
         "input_shape": run_dir.input_shape,
+        **({"inputs": run_dir.inputs} if run_dir.inputs else {}),
         **({"public_digest": run_dir.public_digest} if run_dir.public_digest else {}),
         **({"about": run_dir.about} if run_dir.about else {}),
         **({"client_names": run_dir.client_names} if run_dir.client_names else {}),

@@ -47,6 +47,7 @@ class Journal:
         for record in self.records:
             self._note_norms(record)
         self._warned = False
+        self._has_diverged = any(record.diverged for record in self.records)
         self.last_timing: dict[str, Any] = {}  # what timings.jsonl says of the last round
 
     def rounds(
@@ -85,6 +86,7 @@ class Journal:
         self.records.append(record)
         self._note_norms(record)
         self._warn_of_growth(record)
+        self._warn_of_divergence(record)
 
     def _note_norms(self, record: RoundRecord) -> None:
         for client in record.clients:
@@ -102,3 +104,15 @@ class Journal:
                     FedSSAWarning,
                     stacklevel=4,
                 )
+
+    def _warn_of_divergence(self, record: RoundRecord) -> None:
+        """Tells the first time that clients were left out; the records tell of every time."""
+        if record.diverged and not self._has_diverged:
+            self._has_diverged = True
+            who = ", ".join(map(str, record.diverged[:5])) + (", …" if len(record.diverged) > 5 else "")
+            warnings.warn(
+                f"round {record.t}: client {who} diverged, is left out of this round and stays as it was before; "
+                "try a smaller local.lr",
+                FedSSAWarning,
+                stacklevel=4,
+            )

@@ -24,6 +24,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.later import without_later_defaults
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import local_training, server_training, with_own_defaults
 
@@ -87,7 +88,7 @@ class Settings:
     run: RunOptions
     server: Training
     public: PublicSlice | PublicSource | None
-    table: Table  # the same as a plain table with every default filled in
+    table: Table  # the same as a plain table with every default filled in, but for settings that came later
 
     @property
     def shared(self) -> tuple[str, ModelFactory]:
@@ -220,8 +221,9 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     public, public_table = _public(given["public"])
     if public is not None:
         resolved["public"] = public_table
+    known = {name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}
     try:
-        plain = json.loads(json.dumps({name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}))
+        plain = json.loads(json.dumps(without_later_defaults(known)))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)

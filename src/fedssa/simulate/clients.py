@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
@@ -15,9 +16,9 @@ from fedssa.core.context import ServerContext
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.samples import Form, Inputs, LocalData, Samples, as_input, form_of
 from fedssa.core.seeds import one_thread, seeded
-from fedssa.core.split import SplitModel
+from fedssa.core.split import PROBE_SIZE, SplitModel
 from fedssa.core.task import Task
 from fedssa.data import Dataset, prepare
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
@@ -39,12 +40,12 @@ class SimulatedClients:
         self.owners = Owners(settings, dataset)
         settings = settings.with_clients(len(self.owners))
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
-        self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
+        self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=_probe(dataset))
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
-        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # these are still maps, but are indexed faster
+        self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
         self.groups = [k % len(settings.models.archs) for k in range(len(self.owners))]
 
     @classmethod
@@ -188,7 +189,7 @@ class SimulatedClients:
         net, samples = self.net(group), self.data(group).train
         try:
             with torch.no_grad(), seeded(0, "training"):
-                net.train()(as_input(samples.x[:1], channels_last=net.channels_last))
+                net.train()(samples.batch(torch.arange(1), channels_last=net.channels_last))
         except Exception as error:  # a user's model may raise anything
             client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
             raise ModelError(
@@ -225,7 +226,28 @@ class SimulatedClients:
             yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
 
     def _samples(self, indices: np.ndarray) -> Samples:
-        return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
+        return samples_at(self.dataset, indices)
+
+
+def samples_at(dataset: Dataset, indices: np.ndarray) -> Samples:
+    """Copies samples from a data set."""
+
+    def copied(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(array)[indices])  # it is still a map, but is indexed faster
+
+    x = dataset.x
+    taken = {name: copied(array) for name, array in x.items()} if isinstance(x, dict) else copied(x)
+    return Samples(taken, copied(dataset.y))
+
+
+def inputs_of(dataset: Dataset) -> Form:
+    return form_of(samples_at(dataset, np.arange(0)).x)
+
+
+def _probe(dataset: Dataset) -> Inputs:
+    """Returns the first samples as a model takes them, some of them twice if there are few."""
+    found: Inputs = as_input(samples_at(dataset, np.arange(PROBE_SIZE) % len(dataset.y)).x)
+    return found
 
 
 def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
@@ -250,16 +272,22 @@ def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:
     """Takes a data set of its own as public data; its inputs must have the task's shape and type."""
-    if dataset.input_shape != task_data.input_shape or dataset.x.dtype != task_data.x.dtype:
-        theirs, ours = ((d.input_shape, str(d.x.dtype)) for d in (dataset, task_data))
-        raise DataError(f"[public]: its inputs are {theirs[1]} {theirs[0]}, those of [data] are {ours[1]} {ours[0]}")
+    theirs, ours = (_described(d) for d in (dataset, task_data))
+    if theirs != ours:
+        raise DataError(f"[public]: its inputs are {theirs}, those of [data] are {ours}")
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")
-    samples = Samples(
-        torch.tensor(dataset.x[:num]), torch.tensor(dataset.y[:num])
-    )  # copied, since the arrays are read-only maps
+    samples = samples_at(dataset, np.arange(num))
     return public_data(samples, "own" if dataset.class_names == task_data.class_names else "foreign", said.per_round)
+
+
+def _described(dataset: Dataset) -> str:
+    """Says the type in which inputs are stored, too, since bytes and floats would be batches of different values."""
+    form = inputs_of(dataset)
+    if isinstance(dataset.x, dict) and isinstance(form, dict):
+        return ", ".join(f"{name} {array.dtype} {form[name].shape}" for name, array in sorted(dataset.x.items()))
+    return f"{dataset.x.dtype} {dataset.input_shape}"
 
 
 def _num_weights(net: SplitModel) -> int:

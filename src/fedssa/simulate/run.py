@@ -14,6 +14,7 @@ import torch
 
 from fedssa.core.method import growth_remedy
 from fedssa.core.rounds import Federation, Round, run_rounds
+from fedssa.core.samples import as_json
 from fedssa.errors import ClientError, FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import Outcome, RoundRecord, latest_scores
 from fedssa.runs.directory import RunDir, fill_run_dir
@@ -127,6 +128,7 @@ def start(
                 *about_data,
                 public_digest=clients.public.digest if clients.public else "",
                 about=about(settings, command),
+                inputs=as_json(clients.task.inputs),
                 client_names=clients.owners.given_names,
                 dealt_digest=clients.owners.digest,
             )
@@ -249,7 +251,7 @@ class Run:
         return PoolFederation(self._clients, self._store, pool)
 
     def _save(self, record: RoundRecord, server: Any, length: int) -> None:
-        self._store.commit(record.t + 1, length, server)
+        self._store.commit(record.t + 1, length, server, left_out=record.diverged)
 
     def _finish(self) -> None:
         """Writes the models, then the outcome, and removes the store last, so that each step can be repeated."""

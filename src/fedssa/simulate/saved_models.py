@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from fedssa.core.samples import LocalData
+from fedssa.core.samples import LocalData, from_json
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
@@ -73,7 +73,7 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
-    task = task_of(settings, len(directory.class_names), directory.input_shape)
+    task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
     with seeded(settings.seed, "start", client=client):
         net = build_net(settings, client, task)
     try:

@@ -22,7 +22,7 @@ import torch
 
 from fedssa.core.message import decode, encode
 from fedssa.core.tensors import Tensors, pack, unpack
-from fedssa.errors import ClientError, FedSSAError, RunDirError
+from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError
 from fedssa.runs.environment import BITS_DEPEND_ON, describe
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.engine.jobs import Population, run_job, say_hello
@@ -60,8 +60,11 @@ class Worker:
                 return {"info": encode(say_hello(population, meta["hello"]))[0]}, {}
             began = time.perf_counter()
             down = meta["down"] and decode(population.messages.down, meta["down"], tensors)
-            answer, uploaded = encode(run_job(population, slots, Job(**meta["job"]), down))
-            return {"answer": answer, "seconds": time.perf_counter() - began}, uploaded
+            answer = run_job(population, slots, Job(**meta["job"]), down)
+            if isinstance(answer, Diverged):
+                return {"diverged": error_to_wire(answer)}, {}
+            said, uploaded = encode(answer)
+            return {"answer": said, "seconds": time.perf_counter() - began}, uploaded
         except FedSSAError as error:  # the driver decides what becomes of the run
             if isinstance(error, ClientError):
                 traceback.print_exc()

@@ -15,8 +15,13 @@ Table = dict[str, Any]
 
 SCALES = ("full", "reduced", "smoke")
 EPOCHS = {"full": 10, "reduced": 2, "smoke": 1}
-ROUNDS = {"full": {10: 100, 50: 500, 100: 500}, "reduced": {10: 15, 50: 50, 100: 100}, "smoke": {4: 2}}
-FRACTIONS = {4: 0.5, 10: 1.0, 50: 0.2, 100: 0.1}  # share of the clients that take part in a round, by their number
+SIZES = {"full": (100, 50, 10), "reduced": (100, 50, 10), "smoke": (4,)}  # N of the paper's federations
+ROUNDS = {
+    "full": {10: 100, 20: 100, 50: 500, 100: 500},
+    "reduced": {10: 15, 20: 30, 50: 50, 100: 100},
+    "smoke": {4: 2},
+}
+FRACTIONS = {4: 0.5, 10: 1.0, 20: 0.5, 50: 0.2, 100: 0.1}  # share of the clients that are in a round, by their number
 CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
 LARGEST = {"full": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
@@ -36,11 +41,38 @@ METHODS = (
 )
 NEEDS_ONE_MODEL = ("fedavg",)
 CONTROL = "standalone-scaled"  # it is in every comparison
+EVERY = (  # all that need neither public data nor one architecture for all
+    "standalone",
+    CONTROL,
+    "fedssa",
+    "fedssa-plus",
+    "fedssa-groups",
+    "fedproto",
+    "fedtgp",
+    "fd",
+    "hfd",
+    "lg-fedavg",
+    "fedclassavg",
+    "chfl",
+    "fedgh",
+    "fedgen",
+    "fml",
+    "fedkd",
+    "fedmrl",
+    "pfedes",
+    "fedper",
+    "fedrep",
+    "fedbabu",
+    "fedmatch",
+    "fedgkt",
+    "fedzkt",
+)
 VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
     "groups-no-prototypes": {"method": {"name": "fedssa-groups", "prototypes": False}},
+    "groups-svd": {"method": {"name": "fedssa-groups", "compress": "svd"}},
     "fedssa-plus-convex-x3": {
         "method": {"name": "fedssa-plus", "fusion": "convex"},
         "models": {"header_scale": 3.0},
@@ -121,9 +153,15 @@ def _bases(scale: str) -> list[Cell]:
     data = ["digits"] if scale == "smoke" else ["cifar100", "cifar10"]
     return [
         Cell(scale=scale, data=name, clients=clients, fraction=FRACTIONS[clients], classes=CLASSES[name])
-        for clients in sorted(ROUNDS[scale], reverse=True)
+        for clients in SIZES[scale]
         for name in data
     ]
+
+
+def _small(scale: str) -> list[Cell]:
+    """Returns federations of twenty clients, small enough for every method."""
+    sized = {cell.data: replace(cell, clients=20, fraction=FRACTIONS[20]) for cell in _bases(scale)}
+    return _bases(scale) if scale == "smoke" else list(sized.values())
 
 
 def _largest(scale: str) -> list[Cell]:
@@ -176,12 +214,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             "groups-no-extractors",
             "groups-no-rows",
             "groups-no-prototypes",
+            "groups-svd",
             "fedssa-plus",
             "fedssa-plus-convex-x3",
             "fedper",
             "fedrep",
         ),
     ),
+    "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 

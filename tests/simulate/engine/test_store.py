@@ -67,8 +67,18 @@ def test_a_store_that_is_opened_again_goes_on_as_if_it_had_stayed_open(tmp_path:
         assert slots == {k: (job.read_slot, job.write_slot) for k, job in again.items()}
         used = {(groups[k], slot) for k, slot in enumerate(stays.committed.slots.tolist()) if slot != NO_SLOT}
         assert not used & {(groups[k], job.write_slot) for k, job in jobs.items()}  # nothing that counts is written
-        stays.commit(t + 1, 0, None)
+        stays.commit(t + 1, 0, None, left_out=rng.sample(clients, rng.randrange(4)))
     assert int(stays.committed.slots.max()) < 7 + 5  # a group's file holds its clients and one cohort
+
+
+def test_clients_that_are_left_out_keep_their_slots(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "store", [0, 0, 0])
+    store.jobs([0, 1, 2], t=0)
+    store.commit(1, 0, None, left_out=(1,))
+    assert store.committed.slots.tolist() == [0, NO_SLOT, 2]
+    assert store.jobs([1], t=1)[1].write_slot == 1  # what it did not take is free
+    store.commit(2, 0, None, left_out=(1,))
+    assert store.committed.slots.tolist() == [0, NO_SLOT, 2]
 
 
 def test_a_state_is_checked_once_after_the_store_was_opened(tmp_path: Path) -> None:

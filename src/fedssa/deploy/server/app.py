@@ -10,8 +10,8 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     from pathlib import Path
 
-    from fedssa.deploy.agreement import read_federation
     from fedssa.deploy.server.run import run_federation
+    from fedssa.sites.agreement import read_federation
 
     config = context.run_config
     federation = read_federation(Path(str(config["federation"])))

@@ -20,7 +20,6 @@ import numpy as np
 from typing_extensions import override
 
 from fedssa.core.public import Labels, Public
-from fedssa.deploy.agreement import FILE_NAME, PUBLIC_FILE, Deploy, read_federation, read_public, task_in
 from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates, write_secret
 from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.deploy.site.node import is_loopback
@@ -29,6 +28,7 @@ from fedssa.runs.files import write_atomically
 from fedssa.runs.lock import staging_of
 from fedssa.settings.recipe import read_recipe
 from fedssa.settings.toml import document
+from fedssa.sites.agreement import FILE_NAME, PUBLIC_FILE, Deploy, read_federation, read_public, task_in
 
 ADDRESS_FILE = "address.json"
 FIRST_RUNTIME_PORT = 9100  # sites on one machine take this port and the next ones

@@ -20,7 +20,6 @@ from typing import Any, Generic
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
 from fedssa.core.rounds import run_rounds
-from fedssa.deploy.agreement import Federation
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
 from fedssa.errors import AnswerError, RunDirError
@@ -30,6 +29,7 @@ from fedssa.runs.environment import describe, refuse_other
 from fedssa.runs.files import CHECKPOINT, write_durably, writing
 from fedssa.runs.journal import Journal
 from fedssa.runs.lock import RunLock, staging_of
+from fedssa.sites.agreement import Federation
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
 
@@ -117,7 +117,8 @@ class DeployedRun:
         absent = "".join(f", without {self._federation.clients[k]}" for k in record.absent)
         total = self._federation.settings.rounds.total
         said = f"{sent['message_bytes_up']:,} bytes up, {sent['message_bytes_down']:,} down"
-        log.info("fedssa: round %d of %d, %s, %s%s", record.t + 1, total, accuracy, said, absent)
+        diverged = "".join(f", {self._federation.clients[k]} diverged" for k in record.diverged)
+        log.info("fedssa: round %d of %d, %s, %s%s%s", record.t + 1, total, accuracy, said, absent, diverged)
 
     def _note(self, fault: Fault) -> None:
         who = "" if fault.client is None else f"client {fault.client} ({self._federation.clients[fault.client]}): "

@@ -12,11 +12,20 @@ from typing import Any
 import httpx
 from flwr.app import Message, RecordDict
 
-from fedssa.core.client import AnyAnswer, ClientInfo
-from fedssa.deploy.agreement import Federation
-from fedssa.deploy.messages import Request, answer_in, check_norm, encoded_bytes, info_in, refusal_in, to_records
+from fedssa.core.client import Answer, AnyAnswer, ClientInfo
+from fedssa.deploy.messages import (
+    Request,
+    answer_in,
+    check_norm,
+    encoded_bytes,
+    in_words,
+    info_in,
+    refusal_in,
+    to_records,
+)
 from fedssa.deploy.server.retry import Grid, PatientGrid
-from fedssa.errors import AnswerError
+from fedssa.errors import AnswerError, Diverged
+from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
@@ -119,16 +128,17 @@ class GridFederation:
         self.known.nodes[info.id] = self._here[info.id] = node
 
     # -- a round -----------------------------------------------------------------------------------------------
-    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer | Diverged]:
         """Collects answers until everyone who is online has answered and enough have, or until the deadline.
 
-        To ask twice is safe, since a site that has trained this round sends the answer it has.
+        To ask twice is safe, since a site that has trained this round sends the answer it has. That its training
+        diverged is an answer too.
         """
         self._t = t
         need, deadline = self._deploy.enough(len(downlinks)), time.monotonic() + self._deploy.deadline
         requests = {client: self._request(client, t, down) for client, down in downlinks.items()}
         to_ask, asked, tries = set(requests), dict[str, int](), dict.fromkeys(requests, 0)
-        answers, heard, reminded = dict[int, AnyAnswer](), set[int](), False
+        answers, heard, reminded = dict[int, AnyAnswer | Diverged](), set[int](), False
         while (left := deadline - time.monotonic()) > 0:
             self._welcome()
             if not reminded and left < (1 - REMIND) * self._deploy.deadline:
@@ -161,19 +171,19 @@ class GridFederation:
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
                 f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
             )
-        self.known.heard.update(dict.fromkeys(answers, t))
+        self.known.heard.update((client, t) for client, answer in answers.items() if isinstance(answer, Answer))
         return list(answers.values())
 
     def _request(self, client: int, t: int, down: Any) -> Request[Any]:
         heard = self.known.heard.get(client, -1)
         return Request(self._run, self._federation.agreement, client, t, heard, down=down)
 
-    def _usable(self, request: Request[Any], reply: RecordDict) -> AnyAnswer | None:
+    def _usable(self, request: Request[Any], reply: RecordDict) -> AnyAnswer | Diverged | None:
         """Returns the answer if it can be used; else it notes the fault and returns None."""
         refused = refusal_in(reply)
         try:
             if refused is not None:
-                raise AnswerError(refused)
+                raise AnswerError(in_words(refused))
             info, method = self.known.infos[request.client], self._federation.settings.method
             ctx = self._federation.context().at(request.t)
             answer = answer_in(reply, request, method, info, ctx, self._deploy.max_bytes)
@@ -181,7 +191,7 @@ class GridFederation:
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
             self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
-            return None
+            return Diverged(request.client, request.t) if refused == "diverged" else None
         return answer
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
@@ -235,5 +245,5 @@ def _content(reply: RecordDict | str) -> RecordDict:
     if isinstance(reply, str):
         raise AnswerError(reply)
     if refused := refusal_in(reply):
-        raise AnswerError(refused)
+        raise AnswerError(in_words(refused))
     return reply

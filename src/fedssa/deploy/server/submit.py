@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedssa.deploy.agreement import FILE_NAME, Federation, read_federation
 from fedssa.deploy.server.retry import PATIENCE
 from fedssa.deploy.site.node import QUIET
 from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
+from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
 
 CONNECTION = "fedssa"  # the SuperLink's name in Flower's own configuration
 ASK_STATUS = 5.0  # seconds; not less, since each question starts a process

@@ -22,10 +22,10 @@ from fedssa.core.fields import u8
 from fedssa.core.message import from_bytes, message, of, seal, to_bytes, unseal
 from fedssa.core.task import TaskFacts, facts_of
 from fedssa.core.tensors import Tensors
-from fedssa.deploy.agreement import Federation
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.runs.files import write_durably
 from fedssa.runs.lock import try_lock
+from fedssa.sites.agreement import Federation
 
 
 @message

@@ -13,9 +13,9 @@ from fedssa.core.split import SplitModel
 from fedssa.core.task import Task, TaskFacts
 from fedssa.core.tensors import copy_in, module_state, own
 from fedssa.deploy.site.disk import Saved, StateDir
-from fedssa.deploy.site.site import load_net
 from fedssa.errors import RunDirError
 from fedssa.runs.files import write_durably
+from fedssa.sites.site import load_net
 
 
 def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved:

@@ -22,6 +22,7 @@ from fedssa.report.read.collection import Gathered, gather
 from fedssa.report.read.comparison import TARGET_SHARE
 from fedssa.report.read.groups import Group, flat, group_runs, slug, subtitle, title
 from fedssa.report.read.statistics import LEVEL, NUM_RESAMPLES, RESAMPLE_SEEDS_FROM
+from fedssa.report.read.summary import diverged_in_words
 from fedssa.report.tables.accuracy import accuracy_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
@@ -221,6 +222,13 @@ def _problems(gathered: Gathered, groups: Sequence[Group]) -> list[str]:
     ]
     if len(going) > 8:
         problems.append(f"… and {len(going) - 8} more runs that have not finished.")
+    left_out = [run for run in gathered.runs if run.summary.diverged]
+    problems += [
+        f"Clients that diverged were left out of those rounds: {run.name}, {diverged_in_words(run.summary.diverged)}."
+        for run in left_out[:8]
+    ]
+    if len(left_out) > 8:
+        problems.append(f"… and {len(left_out) - 8} more runs with clients that diverged.")
     versions = list(dict.fromkeys(group.version for group in groups))
     if len(versions) > 1:
         problems.append(f"Runs of several versions ({'; '.join(versions)}): never averaged together.")

@@ -67,6 +67,7 @@ class RunSummary:
     header_norms: tuple[float | None, ...] = field(repr=False)  # mean over each round's participants
     shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
     participations: dict[int, int] = field(repr=False)  # how often each client heard took part
+    diverged: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the rounds that a client was left out of
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -168,6 +169,7 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         header_norms=norms,
         shaking=tuple(record.shaking for record in trained),
         participations=_participations(records),
+        diverged=_diverged(records),
     )
 
 
@@ -187,6 +189,13 @@ def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
     return heard | Counter(client.id for record in records if record.t >= 0 for client in record.clients)
 
 
+def _diverged(records: Sequence[RoundRecord]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for record in records:
+        found |= {client: (*found.get(client, ()), record.t) for client in record.diverged}
+    return dict(sorted(found.items()))
+
+
 def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
     """Summarises every client heard, in the order of ids."""
     heard: dict[int, list[tuple[int, ClientRecord]]] = {}
@@ -197,6 +206,15 @@ def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary
         client: ClientSummary(last=said[-1][1], last_round=said[-1][0], traffic=traffic(c for t, c in said if t >= 0))
         for client, said in sorted(heard.items())
     }
+
+
+def diverged_in_words(diverged: Mapping[int, Sequence[int]], most: int = 5) -> str:
+    """Names the clients that were left out of rounds: client 3 (round 4), client 7 (2 rounds, first 1)."""
+    told = [
+        f"client {client} ({f'round {rounds[0]}' if len(rounds) == 1 else f'{len(rounds)} rounds, first {rounds[0]}'})"
+        for client, rounds in list(diverged.items())[:most]
+    ]
+    return ", ".join(told) + (f" and {len(diverged) - most} more" if len(diverged) > most else "")
 
 
 def outcome_in_words(outcome: Outcome | None) -> str:

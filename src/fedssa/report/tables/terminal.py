@@ -13,6 +13,7 @@ from fedssa.report.read.costs import Cost, extra_flops, short, total
 from fedssa.report.read.summary import (
     ClientSummary,
     RunSummary,
+    diverged_in_words,
     kinds_of,
     paired_difference,
     run_names,
@@ -75,6 +76,7 @@ def run_table(summary: RunSummary) -> Table:
         "run": str(summary.run_dir.path),
         "method": f"{summary.method}, seed {summary.seed}",
         "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
+        **({"diverged, left out": diverged_in_words(summary.diverged)} if summary.diverged else {}),
         "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
         **{f"accuracy, {kind}": f"{percent_text(share)} %" for kind, share in summary.second_accuracies.items()},
         "best by validation": f"{percent_text(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
@@ -179,6 +181,8 @@ def _outcome(summary: RunSummary) -> str:
         words.append(f"{summary.rounds_done}/{summary.rounds_total} rounds")
     if summary.num_heard < summary.num_clients:
         words.append(f"{summary.num_heard}/{summary.num_clients} clients heard")
+    if summary.diverged:
+        words.append(f"{len(summary.diverged)} diverged on the way")
     if summary.target is not None:
         words.append(f"target {_target(summary)}")
     return ", ".join(words)

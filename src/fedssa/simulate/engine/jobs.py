@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from fedssa.core.client import AnyAnswer, Client, ClientInfo
 from fedssa.core.method import Messages
-from fedssa.errors import ClientError, FedSSAError
+from fedssa.errors import ClientError, Diverged, FedSSAError
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, Job
 
@@ -36,15 +36,19 @@ def say_hello(population: Population, client: int) -> ClientInfo:
         return population.client(client).hello(evaluate_start=True)
 
 
-def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer:
+def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
+    """Runs a client's round and writes its state; a client that diverges writes none."""
     group = population.groups[job.client]
     with _named_errors(job.client):
         starts = job.read_slot == NO_SLOT
         client = population.client(job.client) if starts else population.returning(job.client)
     if not starts:
         slots.load(group, job.read_slot, client, check=job.check)
-    with _named_errors(job.client):
-        answer = client.run_round(down, job.t)
+    try:
+        with _named_errors(job.client):
+            answer = client.run_round(down, job.t)
+    except Diverged as error:
+        return error.with_traceback(None)  # which would keep the client in memory
     slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
     return answer
 

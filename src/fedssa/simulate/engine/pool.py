@@ -16,9 +16,11 @@ from typing_extensions import override
 
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
 from fedssa.core.message import decode, encode, of
+from fedssa.core.tensors import Tensors
+from fedssa.errors import Diverged
 from fedssa.simulate.engine.jobs import Population
 from fedssa.simulate.engine.store import ClientStore, Job
-from fedssa.simulate.engine.wire import read_frame, write_frame
+from fedssa.simulate.engine.wire import diverged_from_wire, read_frame, write_frame
 from fedssa.simulate.engine.workers import Costs, Death, Frame, Request, Workers
 
 
@@ -119,14 +121,17 @@ class PoolFederation:
         hellos = [Request(k, {"hello": k}, {}, 0) for k in range(len(self._population.infos))]
         return [decode(ClientInfo, meta["info"], {}) for meta, _ in self._pool.run(hellos)]
 
-    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer]:
+    def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer | Diverged]:
         jobs = self._store.jobs(list(downlinks), t)
         requests = [self._request(jobs[k], down) for k, down in downlinks.items()]
-        answers, kind = list[AnyAnswer](), of(Answer, self._population.messages.up)
-        for meta, tensors in self._pool.run(requests):
-            answers.append(decode(kind, meta["answer"], tensors))
-            self._costs.heard(answers[-1].client, meta["seconds"])
-        return answers
+        return [self._heard(*reply) for reply in self._pool.run(requests)]
+
+    def _heard(self, meta: Mapping[str, Any], tensors: Tensors) -> AnyAnswer | Diverged:
+        if "diverged" in meta:
+            return diverged_from_wire(meta["diverged"])
+        answer: AnyAnswer = decode(of(Answer, self._population.messages.up), meta["answer"], tensors)
+        self._costs.heard(answer.client, meta["seconds"])
+        return answer
 
     def _request(self, job: Job, down: Any) -> Request:
         meta, tensors = (None, {}) if down is None else encode(down)

@@ -9,7 +9,7 @@ This survives the death of any process at any moment, not that of the machine: t
 """
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -80,16 +80,18 @@ class ClientStore:
     def slot_of(self, client: int) -> int:
         return int(self.committed.slots[client])
 
-    def commit(self, next_round: int, record_bytes: int, server: Any) -> None:
+    def commit(self, next_round: int, record_bytes: int, server: Any, left_out: Collection[int] = ()) -> None:
+        """Commits a round; clients that were left out of it keep the state that they had."""
+        written = {client: slot for client, slot in self._pending.items() if client not in left_out}
         slots = self.committed.slots.clone()
-        for client, slot in self._pending.items():
+        for client, slot in written.items():
             slots[client] = slot
-        old = {client: self.slot_of(client) for client in self._pending}
+        old = {client: self.slot_of(client) for client in written}
         self.committed = Commit(next_round, record_bytes, slots, server)
         _write_index(self._index, self.committed)
-        for client, slot in self._pending.items():
+        for client, slot in written.items():
             self._free[self.groups[client]].exchange(slot, old[client])
-        self._written |= self._pending.keys()
+        self._written |= written.keys()
         self._pending = {}
 
 
@@ -107,6 +109,7 @@ class _FreeSlots:
     def exchange(self, taken: int, given_back: int) -> None:
         if taken < self._end:
             self._holes.remove(taken)
+        self._holes += range(self._end, taken)  # of clients that were left out
         self._end = max(self._end, taken + 1)
         if given_back != NO_SLOT:
             insort(self._holes, given_back)

@@ -37,3 +37,9 @@ def error_to_wire(error: FedSSAError) -> dict[str, Any]:
 
 def error_from_wire(meta: dict[str, Any]) -> FedSSAError:
     return OURS[meta["class"]](*meta["args"])
+
+
+def diverged_from_wire(meta: dict[str, Any]) -> Diverged:
+    error = error_from_wire(meta)
+    assert isinstance(error, Diverged)
+    return error

@@ -9,31 +9,27 @@
 It is named by a file (`my_site.py`, `my_site.py:other`) or by an import path (`my_package.sites:site`).
 """
 
-import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedssa.core.client import Client
+from fedssa.core.client import Client, CountFlops
 from fedssa.core.groups import layout_id
-from fedssa.core.samples import LocalData, Samples
+from fedssa.core.samples import LocalData, Samples, advice_on_untaught, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import copy_in, layout_of, module_state
 from fedssa.data.arrays import TYPES
-from fedssa.deploy.agreement import Federation
-from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
+from fedssa.errors import DataError, FedSSAError, ModelError, SettingsError
 from fedssa.models import build
-from fedssa.settings.imports import import_path
+from fedssa.sites.agreement import Federation
+from fedssa.sites.find import find, naming
 
 AUGMENTATIONS = ("crop", "flip", "erase")
 
@@ -50,117 +46,117 @@ class Site:
     train: Any
     test: Any
     val: Any = ()
+    name: str | None = None  # which client it is; None: whoever runs it says
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
 
 
-def client_of(reference: str, federation: Federation, client: int) -> Client:
+Source = str | Site | Callable[..., Site]  # a reference to a site, or the site itself
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """This is what a site's code has returned. Clients can be built of it any number of times, all with one start."""
+
+    called: str
+    site: Site
+    common: Site | None  # the same on the stream that all sites share, if sites of one layout begin alike
+    data: LocalData
+
+    def refuse_other_than(self, client: str) -> None:
+        if self.site.name not in (None, client):
+            raise SettingsError(f"{self.called}: says that it is {self.site.name!r}, and is to be client {client!r}")
+
+
+def client_of(source: Source, federation: Federation, client: int) -> Client:
     """Builds the site as a client at its start, which is a function of (seed, client) and of the site's own code."""
-    task, settings = federation.task, federation.settings
-    with one_thread():
-        site, net = _started(reference, task, settings.seed, client)
+    has = loaded(source, federation, client, source if isinstance(source, str) else federation.clients[client])
+    has.refuse_other_than(federation.clients[client])
+    return client_from(has, federation, client)
+
+
+def loaded(source: Source, federation: Federation, client: int, called: str) -> Loaded:
+    """Runs the site's code and reads its data; `called` is how errors name it."""
+    task, seed = federation.task, federation.settings.seed
+    with naming(called), one_thread():
+        site = _on_stream(source, task, seed, client)
+        _check_augmentations(site)
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
-        _check_augmentations(site)
-        group = _group(reference, site, net, federation)
+        by_layout = federation.settings.method.groups == "layout"
+        return Loaded(called, site, _on_stream(source, task, seed, -1) if by_layout else None, data)
+
+
+def client_from(has: Loaded, federation: Federation, client: int, count_flops: CountFlops | None = None) -> Client:
+    settings, public = federation.settings, federation.public
+    with naming(has.called), one_thread():
+        net = _started(has.site, federation, client)
         made = Client(
             client,
             net,
-            data,
-            task,
+            has.data,
+            federation.task,
             settings.method,
             settings.local,
             settings.seed,
-            tuple(site.augmentations),
+            tuple(has.site.augmentations),
+            count_flops,
             kernel=settings.run.kernel,
-            public=federation.public,
-            group=group,
+            public=public,
+            group=_group(has, net, federation),
         )
-    tensors = [tensor for tensor in made.state().values() if tensor.numel()]
-    if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
-        raise ModelError(f"{reference}: two tensors of its model share memory; untie them")
+        tensors = [tensor for tensor in made.state().values() if tensor.numel()]
+        if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
+            raise ModelError("two tensors of its model share memory; untie them")
     return made
 
 
-def _group(reference: str, site: Site, net: SplitModel, federation: Federation) -> str | None:
+def _group(has: Loaded, net: SplitModel, federation: Federation) -> str | None:
     """Returns what the site says of its model, if the method asks, and gives sites of one layout the same extractor."""
-    task, settings = federation.task, federation.settings
-    if settings.method.groups == "layout":
-        _, common = _started(reference, task, settings.seed, -1)
+    task, prototype = federation.task, has.site.prototype
+    if has.common is not None:
+        common = _started(has.common, federation, -1)
         copy_in(module_state(common.extractor), module_state(net.extractor))
         return layout_id(net.extractor)
-    if settings.method.groups == "none":
+    if federation.settings.method.groups == "none":
         return None
-    if site.prototype is None or site.prototype not in task.prototypes:
-        known = ", ".join(task.prototypes)
-        raise SettingsError(f"{reference}: prototype = {site.prototype!r}: should be one of {known}")
-    if layout_of(module_state(net)) != task.prototype_layouts[site.prototype]:
-        raise ModelError(f"{reference}: its model is no {site.prototype}, as it says it is")
-    return site.prototype
+    if prototype is None or prototype not in task.prototypes:
+        raise SettingsError(f"prototype = {prototype!r}: should be one of {', '.join(task.prototypes)}")
+    if layout_of(module_state(net)) != task.prototype_layouts[prototype]:
+        raise ModelError(f"its model is no {prototype}, as it says it is")
+    return prototype
 
 
-def _started(reference: str, task: Task, seed: int, client: int) -> tuple[Site, SplitModel]:
-    """Runs the site's code on the random stream of a client's start, whether it builds its model early or late."""
+def _on_stream(source: Source, task: Task, seed: int, client: int) -> Site:
+    """Runs the site's code on the random stream of a client's start, for it may build its model at once …"""
     with seeded(seed, "start", client=client):
-        site = load_site(reference, task)
-    with seeded(seed, "start", client=client):
-        return site, _net_of(reference, site, task)
+        return load_site(source, task)
+
+
+def _started(site: Site, federation: Federation, client: int) -> SplitModel:
+    """… or later, in a function, which begins on the same stream."""
+    with seeded(federation.settings.seed, "start", client=client):
+        return _net_of(site, federation.task)
 
 
 def load_net(reference: str, task: Task) -> SplitModel:
     """Returns the site's model, split, with weights that mean nothing yet."""
-    return _net_of(reference, load_site(reference, task), task)
+    with naming(reference):
+        return _net_of(load_site(reference, task), task)
 
 
-def load_site(reference: str, task: Task) -> Site:
-    found = _find(reference)
-    try:
-        if callable(found) and not isinstance(found, Site):
-            found = found(task) if inspect.signature(found).parameters else found()
-    except FedSSAError:
-        raise
-    except Exception as error:  # a site's own code may raise anything
-        raise ClientError(f"{reference}: {type(error).__name__}: {error}") from error
+def load_site(source: Source, task: Task) -> Site:
+    found = find(source) if isinstance(source, str) else source
+    if callable(found) and not isinstance(found, Site):
+        found = found(task) if inspect.signature(found).parameters else found()
     if not isinstance(found, Site):
-        raise SettingsError(
-            f"{reference}: is a {type(found).__name__}; it should be a Site or a function that returns one"
-        )
+        raise SettingsError(f"is a {type(found).__name__}; it should be a Site or a function that returns one")
     return found
 
 
-def _find(reference: str) -> Any:
-    path, _, name = reference.partition(":")
-    if not path.endswith(".py"):
-        return import_path("site", reference if name else f"{path}:site")
-    module = _import_file(Path(path).expanduser().absolute())
-    if not hasattr(module, name or "site"):
-        raise SettingsError(f"{path}: has no '{name or 'site'}'")
-    return getattr(module, name or "site")
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Imports a file, which may import what lies beside it."""
-    if not path.is_file():
-        raise SettingsError(f"{path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except FedSSAError:
-        raise
-    except Exception as error:  # a site's own code may raise anything
-        raise ClientError(f"{path}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
-
-
-def _net_of(reference: str, site: Site, task: Task) -> SplitModel:
+def _net_of(site: Site, task: Task) -> SplitModel:
     model = site.model
-    return build(f"{reference}: its model", (lambda _: model) if isinstance(model, nn.Module) else model, task)
+    return build("its model", (lambda _: model) if isinstance(model, nn.Module) else model, task)
 
 
 def samples(part: str, data: Any, task: Task) -> Samples:
@@ -240,5 +236,9 @@ def _check_sizes(data: LocalData) -> None:
     for part in ("train", "test"):
         if not len(getattr(data, part)):
             raise DataError(f"{part}: is empty; a site needs samples to train on and samples to be tested on")
-    if missing := set(data.test.y.tolist()) - set(data.train.y.tolist()):
-        raise DataError(f"test: has class {min(missing)}, which train has not")
+
+
+def advice_on_data(called: str, data: LocalData) -> Iterator[str]:
+    """Yields what a site's owner should know of its data, though the site can take part."""
+    if missing := untaught(data.train.y.tolist(), data.test.y.tolist()):
+        yield advice_on_untaught(called, missing, len(data.test))
