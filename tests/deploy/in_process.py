@@ -128,7 +128,12 @@ def simulated_site(table: str, client: int) -> Site:
     clients = _population(table)
     parts: dict[str, Any] = {name: _pair(part) for name, part in clients.data(client)._asdict().items()}
     augmentations = getattr(clients.settings.data, "augmentations", ())
-    return Site(model=lambda task: build_net(clients.settings, client, task), augmentations=augmentations, **parts)
+    return Site(
+        model=lambda task: build_net(clients.settings, client, task),
+        augmentations=augmentations,
+        per_class=clients.settings.run.per_class,
+        **parts,
+    )
 
 
 def _pair(samples: Samples) -> tuple[Any, Any]:
@@ -191,7 +196,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "server": table["models"]["server"],
         },
         **{name: table[name] for name in ("local", "server", "rounds", "method")},
-        "run": {"kernel": table["run"]["kernel"]},
+        "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }
     if public is not None:

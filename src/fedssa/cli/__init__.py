@@ -21,6 +21,7 @@ from fedssa.cli import (  # noqa: F401
     partition,
     report,
     run,
+    settings,
     show,
     site,
     sweep,

@@ -12,8 +12,9 @@ from torch.nn.functional import cross_entropy
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
-from fedssa.errors import AnswerError
+from fedssa.errors import AnswerError, SettingsError
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
@@ -83,6 +84,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
@@ -141,6 +143,15 @@ class Method(ABC, Generic[Server, Down, Up]):
     def metrics(self, before: Server, after: Server) -> dict[str, float]:
         """Returns what a round's record should say of the server: how far it moved, what it has counted."""
         return {}
+
+    def refuse_unfit(self, task: "Task", server: "Training") -> None:
+        """Raises SettingsError unless the method can do something with this task; asked before a run starts."""
+        if self.needs_float_inputs and not task.takes_floats:
+            raise SettingsError(
+                f"{type(self).__name__} {self.needs_float_inputs}, so its input must be one tensor of floats; "
+                f"the data have {in_words(task.inputs)}: choose another method"
+            )
+        self.refuse(task, server)
 
     def refuse(self, task: "Task", server: "Training") -> None:
         """Raises SettingsError if it can do nothing with such a task or such a [server]; asked before a run starts."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from typing_extensions import override
 
-from fedssa.core.samples import Input, Inputs, each, form_of, in_words, is_image
+from fedssa.core.samples import Input, Inputs, Samples, as_input, each, form_of, in_words, is_image
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
@@ -58,7 +58,7 @@ def split(module: nn.Module, task: Task, *, probe: Inputs | None = None) -> Spli
         module = _materialised(module, probe)
         whole = copy.deepcopy(module)
     except Exception as error:  # a user's module may raise anything
-        raise ModelError(f"{_title(module)}: cannot be copied ({_line(error)})") from error
+        raise ModelError(f"{_title(module)}: cannot be copied ({first_line(error)})") from error
     name, linear = _last_linear_that_runs(whole, probe)
     if linear.out_features != task.num_classes:
         raise ModelError(
@@ -96,11 +96,17 @@ def probe_of(task: Task) -> Inputs:
     return {name: _made_up(one) for name, one in task.inputs.items()}
 
 
+def probe_from(samples: Samples) -> Inputs:
+    """Returns the first samples as a model takes them, some of them twice if there are few."""
+    found: Inputs = as_input(samples.take(torch.arange(PROBE_SIZE) % len(samples)).x)
+    return found
+
+
 def _made_up(one: Input) -> Tensor:
-    """Makes floats up by chance; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
+    """Draws floats in [-1, 1]; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
     size = (PROBE_SIZE, *one.shape)
     if one.type == "float32":
-        return torch.randn(size, generator=torch.Generator().manual_seed(0))
+        return torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
     return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
 
 
@@ -195,7 +201,7 @@ def _forward(module: nn.Module, probe: Inputs, *, training: bool) -> Tensor:
             out = module(probe)
     except Exception as error:  # a user's module may raise anything
         form = in_words(form_of(probe, stored=False))
-        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({_line(error)})") from error
+        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({first_line(error)})") from error
     finally:
         module.train(was_training)
     if not isinstance(out, Tensor) or out.ndim != 2:
@@ -211,7 +217,7 @@ def _kind(value: object) -> str:
     return f"a tensor of {value.ndim} dimensions" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 

@@ -57,6 +57,11 @@ class Task:
         object.__setattr__(self, "input_shape", shape)
 
     @property
+    def has_images(self) -> bool:
+        several = self.inputs.values() if isinstance(self.inputs, dict) else (self.inputs,)
+        return any(one.type == "float32" and len(one.shape) == 3 for one in several)
+
+    @property
     def takes_floats(self) -> bool:
         """Tells whether the input is one tensor of floats, so that inputs can be averaged, changed or made up."""
         return isinstance(self.inputs, Input) and self.inputs.type == "float32"

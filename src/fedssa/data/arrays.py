@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fedssa.errors import DataError
 class Arrays:
     """Holds samples: images of uint8 are mapped to [-1, 1] later; everything else is used as it is."""
 
-    x: Stored  # images uint8 or float32 [n, H, W, C], or float32, int64 or bool [n, ...]; or several by name
+    x: Any  # Stored: images uint8 or float32 [n, H, W, C], or float32, int64 or bool [n, ...]; or several by name
     y: np.ndarray  # int64 [n]
     class_names: tuple[str, ...]
     kind: Kinds = "image"  # what the axes of x are; what is no image is not augmented

@@ -42,7 +42,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    x: Stored  # as in Arrays; each is a read-only map of a file
+    x: Any  # Stored, as in Arrays; each array is a read-only map of a file
     y: np.ndarray  # int64 [n]; the same
     class_names: tuple[str, ...]
     digest: str

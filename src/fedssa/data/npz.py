@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedssa.data.arrays import Arrays, arrays_from
-from fedssa.data.inputs import Kinds
+from fedssa.data.inputs import Kinds, Stored
 from fedssa.data.places import expand
 from fedssa.errors import DataError
 
@@ -33,11 +33,14 @@ class Npz:
         return [path]
 
     def decode(self) -> Arrays:
+        return arrays_from(*self.read(), str(expand(self.file)), self.kind)
+
+    def read(self) -> tuple[Stored, np.ndarray, list[str] | None]:
+        """Returns x, y and the names of classes as they are stored."""
         (path,) = self.files()
         stored = _load(path, (*(self.inputs or ("x",)), "y"))
         names = stored["class_names"].ravel().tolist() if "class_names" in stored else None
-        x = {name: stored[name] for name in self.inputs} if self.inputs else stored["x"]
-        return arrays_from(x, stored["y"], names, str(path), self.kind)
+        return {name: stored[name] for name in self.inputs} if self.inputs else stored["x"], stored["y"], names
 
 
 def _load(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:

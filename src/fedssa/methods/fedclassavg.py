@@ -50,9 +50,9 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#99980b"
 
-    rho: Annotated[float, Ge(0)] = 0.1
-    tau: Annotated[float, Gt(0)] = 0.07
-    tau_base: Annotated[float, Gt(0)] = 0.07
+    rho: Annotated[float, Ge(0)] = 0.1  # ρ, of the proximal term
+    tau: Annotated[float, Gt(0)] = 0.07  # τ, temperature of the contrastive loss
+    tau_base: Annotated[float, Gt(0)] = 0.07  # the loss is multiplied by τ / τ_base
     normalised: bool = True  # False with tau = 100 is the reference implementation's, made for Adam at lr 1e-4
 
     @override

@@ -56,6 +56,7 @@ class Patch(nn.Module):
 class FedMatch(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; each adds the output of a small private patch."""
 
+    needs_float_inputs: ClassVar[str] = "has a patch that multiplies inputs"
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#7887ff"

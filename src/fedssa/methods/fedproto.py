@@ -66,7 +66,7 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
     travels: ClassVar = ("prototypes",)
     colour: ClassVar[str] = "#0066ef"
 
-    lam: Annotated[float, Ge(0)] = 1.0
+    lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
     weights: Literal["count", "uniform"] = "count"  # count: the paper's; uniform: its published code's
 
     @override

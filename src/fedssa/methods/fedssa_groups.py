@@ -95,14 +95,14 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     travels: ClassVar = ("class rows", "prototypes", "extractors")
     colour: ClassVar[str] = "#964b00"
 
-    extractors: bool = True  # this, rows and prototypes: what is shared
-    rows: bool = True
-    prototypes: bool = True
+    extractors: bool = True  # share extractors, among clients of one architecture
+    rows: bool = True  # share class rows, among all clients
+    prototypes: bool = True  # share prototypes, among all clients
     compress: Literal["none", "svd"] = "none"  # svd: of an extractor its change goes up, as in FedKD
     energy: Annotated[float, Gt(0), Le(1)] = 0.95  # the share of it that a compressed change keeps
     fusion: Fusion = "replace"  # of rows, as in FedSSA, with its mu0 and t_stable
-    mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2  # as in FedSSA
     lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
 
     @property

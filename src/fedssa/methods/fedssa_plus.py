@@ -74,10 +74,10 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     travels: ClassVar = ("class rows", "prototypes")
     colour: ClassVar[str] = "#e0772e"
 
-    mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2  # as in FedSSA
     fusion: Fusion = "sum"  # sum: FedSSA's; convex: (1-μ)·global + μ·local; replace: μ = 0
-    lam: Annotated[float, Ge(0)] = 1.0
+    lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
 
     @override
     def server_init(self, ctx: ServerContext) -> GlobalClasses:

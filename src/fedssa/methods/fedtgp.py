@@ -93,7 +93,7 @@ class FedTGP(Method[Trainable, Down, Up]):
     server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#a55a5a"
 
-    lam: Annotated[float, Ge(0)] = 10.0
+    lam: Annotated[float, Ge(0)] = 10.0  # λ, of the pull towards the prototypes
     tau: Annotated[float, Ge(0)] = 100.0  # largest margin
     margin: Literal["largest", "nearest"] = "largest"  # largest: the paper's eq. 9; nearest: its published code's
 

@@ -1,7 +1,7 @@
 """Settings and data become clients here: who holds what, and how each one is built."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,28 @@ from torch import Tensor
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import ServerContext
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.samples import Form, Inputs, LocalData, Samples, as_input, form_of
+from fedssa.core.samples import Form, LocalData, Samples, form_of
 from fedssa.core.seeds import one_thread, seeded
-from fedssa.core.split import PROBE_SIZE, SplitModel
+from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
 from fedssa.data import Dataset, prepare
+from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit
 from fedssa.runs.directory import RunDir
+from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.owners import Owners
+
+Pick = Callable[[Any], np.intp]  # np.argmax or np.argmin
 
 
 class SimulatedClients:
@@ -40,9 +45,11 @@ class SimulatedClients:
         self.owners = Owners(settings, dataset)
         settings = settings.with_clients(len(self.owners))
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
-        self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=_probe(dataset))
+        probe = probe_from(samples_at(dataset, np.arange(min(PROBE_SIZE, len(dataset.y)))))
+        self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=probe)
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
+        self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
         self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
@@ -126,11 +133,12 @@ class SimulatedClients:
                 settings.method,
                 settings.local,
                 settings.seed,
-                getattr(settings.data, "augmentations", ()),
+                getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
                 self._flops.of_round if counts_flops else None,
                 settings.run.kernel,
                 self.public,
                 self.group_name(client),
+                self._measures,
             )
 
     def returning(self, client: int) -> Client:
@@ -171,6 +179,8 @@ class SimulatedClients:
         for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
             try:
                 client = self.client(group)
+                if self._measures.metrics:
+                    client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
@@ -178,7 +188,37 @@ class SimulatedClients:
             tensors = [t for t in client.state().values() if t.numel()]
             if len({t.data_ptr() for t in tensors}) < len(tensors):
                 raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+            self._check_ids(group, arch)
             self._check_smallest_batch(group, arch)
+
+    def _check_ids(self, group: int, arch: str) -> None:
+        """Refuses a model whose vocabulary lacks a whole number that one of its clients has."""
+        for name, array in named(self.dataset.x):
+            if array.dtype == np.int64:
+                for pick in (np.argmax, np.argmin):
+                    self._check_sample(group, arch, name, *self._extreme(group, array, pick))
+
+    def _extreme(self, group: int, array: np.ndarray, pick: Pick) -> tuple[int, int]:
+        """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
+        found = {}
+        for k in (k for k, its in enumerate(self.groups) if its == group):
+            held = array[self._dealt[k]].reshape(len(self._dealt[k]), -1)
+            place = int(pick(held)) // held.shape[1]
+            found[k] = held[place].flat[pick(held[place])], int(self._dealt[k][place])
+        client = list(found)[int(pick([value for value, _ in found.values()]))]
+        return client, found[client][1]
+
+    def _check_sample(self, group: int, arch: str, name: str, client: int, sample: int) -> None:
+        net, samples = self.net(group), self._samples(np.array([sample]))
+        try:
+            with torch.no_grad():
+                net.eval()(samples.batch(torch.arange(1), channels_last=net.channels_last))
+        except Exception as error:  # a user's model may raise anything
+            held = dict(named(self.dataset.x))[name][sample]
+            raise ModelError(
+                f"{arch}: does not run on a sample of client {client} whose {name} has numbers from {held.min()} to "
+                f"{held.max()} ({first_line(error)}); give the model a larger vocabulary, or other numbers to the data"
+            ) from error
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
         """Refuses a model that fails on one sample, as batch normalisation does, if an epoch ends with such a batch."""
@@ -242,12 +282,6 @@ def samples_at(dataset: Dataset, indices: np.ndarray) -> Samples:
 
 def inputs_of(dataset: Dataset) -> Form:
     return form_of(samples_at(dataset, np.arange(0)).x)
-
-
-def _probe(dataset: Dataset) -> Inputs:
-    """Returns the first samples as a model takes them, some of them twice if there are few."""
-    found: Inputs = as_input(samples_at(dataset, np.arange(PROBE_SIZE) % len(dataset.y)).x)
-    return found
 
 
 def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:

@@ -117,8 +117,8 @@ def start(
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = SimulatedClients.prepared(settings)
+        settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        settings.method.refuse(clients.task, settings.server)
         dataset = clients.dataset
         with writing(out, begun=False):
             about_data = (dataset.digest, dataset.class_names, dataset.input_shape)

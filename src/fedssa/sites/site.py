@@ -11,25 +11,25 @@ It is named by a file (`my_site.py`, `my_site.py:other`) or by an import path (`
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedssa.core.client import Client, CountFlops
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
-from fedssa.core.samples import LocalData, Samples, advice_on_untaught, untaught
+from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaught
 from fedssa.core.seeds import one_thread, seeded
-from fedssa.core.split import SplitModel
+from fedssa.core.split import SplitModel, probe_from
 from fedssa.core.task import Task
 from fedssa.core.tensors import copy_in, layout_of, module_state
-from fedssa.data.arrays import TYPES
-from fedssa.errors import DataError, FedSSAError, ModelError, SettingsError
+from fedssa.errors import DataError, ModelError, SettingsError
 from fedssa.models import build
+from fedssa.settings.metrics import imported
 from fedssa.sites.agreement import Federation
 from fedssa.sites.find import find, naming
+from fedssa.sites.samples import samples
 
 AUGMENTATIONS = ("crop", "flip", "erase")
 
@@ -38,8 +38,8 @@ AUGMENTATIONS = ("crop", "flip", "erase")
 class Site:
     """`train`, `val` and `test` yield pairs (x, y), or are each a pair of arrays or tensors (all x, all y).
 
-    x is an image [C, H, W] or [H, W, C] in bytes or floats, or a vector; y is a whole number from 0. Bytes become
-    [-1, 1]; floats are taken as they are, and other numbers are refused.
+    x has the shape and type that the task says (task.inputs), or is a dict of such by name; y is a whole number from 0.
+    An image is [C, H, W] or [H, W, C] in floats or bytes, which become [-1, 1]. Nothing else is converted.
     """
 
     model: nn.Module | Callable[[Task], nn.Module]
@@ -49,6 +49,7 @@ class Site:
     name: str | None = None  # which client it is; None: whoever runs it says
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
+    per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
 
 
 Source = str | Site | Callable[..., Site]  # a reference to a site, or the site itself
@@ -80,7 +81,7 @@ def loaded(source: Source, federation: Federation, client: int, called: str) -> 
     task, seed = federation.task, federation.settings.seed
     with naming(called), one_thread():
         site = _on_stream(source, task, seed, client)
-        _check_augmentations(site)
+        _check_augmentations(site, task)
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
         by_layout = federation.settings.method.groups == "layout"
@@ -90,7 +91,7 @@ def loaded(source: Source, federation: Federation, client: int, called: str) -> 
 def client_from(has: Loaded, federation: Federation, client: int, count_flops: CountFlops | None = None) -> Client:
     settings, public = federation.settings, federation.public
     with naming(has.called), one_thread():
-        net = _started(has.site, federation, client)
+        net = _started(has.site, has.data, federation, client)
         made = Client(
             client,
             net,
@@ -104,6 +105,7 @@ def client_from(has: Loaded, federation: Federation, client: int, count_flops: C
             kernel=settings.run.kernel,
             public=public,
             group=_group(has, net, federation),
+            measures=Measures(has.site.per_class, imported(settings.run.metrics)),
         )
         tensors = [tensor for tensor in made.state().values() if tensor.numel()]
         if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
@@ -115,7 +117,7 @@ def _group(has: Loaded, net: SplitModel, federation: Federation) -> str | None:
     """Returns what the site says of its model, if the method asks, and gives sites of one layout the same extractor."""
     task, prototype = federation.task, has.site.prototype
     if has.common is not None:
-        common = _started(has.common, federation, -1)
+        common = _started(has.common, has.data, federation, -1)
         copy_in(module_state(common.extractor), module_state(net.extractor))
         return layout_id(net.extractor)
     if federation.settings.method.groups == "none":
@@ -133,10 +135,10 @@ def _on_stream(source: Source, task: Task, seed: int, client: int) -> Site:
         return load_site(source, task)
 
 
-def _started(site: Site, federation: Federation, client: int) -> SplitModel:
+def _started(site: Site, data: LocalData, federation: Federation, client: int) -> SplitModel:
     """… or later, in a function, which begins on the same stream."""
     with seeded(federation.settings.seed, "start", client=client):
-        return _net_of(site, federation.task)
+        return _net_of(site, replace(federation.task, probe=probe_from(data.train)))
 
 
 def load_net(reference: str, task: Task) -> SplitModel:
@@ -159,77 +161,17 @@ def _net_of(site: Site, task: Task) -> SplitModel:
     return build("its model", (lambda _: model) if isinstance(model, nn.Module) else model, task)
 
 
-def samples(part: str, data: Any, task: Task) -> Samples:
-    """Reads all samples of a part into memory, as a client trains on them."""
-    try:
-        x, y = _columns(data, task)
-        labels = torch.as_tensor(np.asarray(y)).reshape(-1)
-        inputs = torch.as_tensor(np.asarray(x))
-    except FedSSAError:
-        raise
-    except Exception as error:  # a site's own data set may raise anything
-        raise DataError(f"{part}: cannot be read ({type(error).__name__}: {error})") from error
-    if len(labels) != len(inputs):
-        raise DataError(f"{part}: {len(inputs)} samples and {len(labels)} labels")
-    _check_labels(part, labels, task)
-    return Samples(_as_stored(part, inputs, task).clone(memory_format=torch.contiguous_format), labels.long().clone())
-
-
-def _check_labels(part: str, labels: Tensor, task: Task) -> None:
-    wanted = f"the task's are whole numbers from 0 to {task.num_classes - 1}"
-    if labels.is_floating_point() and not torch.equal(labels, labels.round()):
-        raise DataError(f"{part}: has labels that are not whole, {wanted}")
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < task.num_classes:
-        raise DataError(f"{part}: has labels from {int(labels.min())} to {int(labels.max())}, {wanted}")
-
-
-def _columns(data: Any, task: Task) -> tuple[Any, Any]:
-    """Returns a pair of columns as it is, and makes columns of anything else that yields pairs."""
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(c, (Tensor, np.ndarray)) for c in data):
-        return data[0], data[1]
-    found = (data[i] for i in range(len(data))) if _is_indexed(data) else data
-    pairs = [(np.asarray(x), np.asarray(y)) for x, y in found]
-    if not pairs:
-        return np.zeros((0, *task.input_shape), dtype=np.float32), np.zeros(0, dtype=np.int64)
-    return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
-
-
-def _is_indexed(data: Any) -> bool:
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
-
-
-def _as_stored(part: str, x: Tensor, task: Task) -> Tensor:
-    """Returns bytes or float32, images as [n, H, W, C], of which each batch makes what a model takes."""
-    if x.dtype != torch.uint8:
-        if not x.is_floating_point():
-            raise DataError(f"{part}: its samples are {str(x.dtype).removeprefix('torch.')}; {TYPES}")
-        x = x.float()
-        if not x.isfinite().all():
-            raise DataError(f"{part}: holds NaN or infinity; all values must be finite in float32")
-    shape, wanted = tuple(x.shape[1:]), task.input_shape
-    if len(wanted) == 3:
-        channels, height, width = wanted
-        if shape == wanted:
-            return x.permute(0, 2, 3, 1)
-        if shape == (height, width) and channels == 1:
-            return x[..., None]
-        wanted = (height, width, channels)
-    if shape != wanted:
-        raise DataError(f"{part}: its samples are {_times(shape)}, the task's are {_times(task.input_shape)}")
-    return x
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "single numbers"
-
-
-def _check_augmentations(site: Site) -> None:
+def _check_augmentations(site: Site, task: Task) -> None:
     """Refuses unknown augmentations: a misspelt one, or a single string's letters, would silently do nothing."""
     for name in site.augmentations:
         if name not in AUGMENTATIONS:
             raise SettingsError(
                 f"augmentations: {name!r} is unknown; give a list of some of {', '.join(AUGMENTATIONS)}"
             )
+    if site.augmentations and not task.has_images:
+        raise SettingsError(
+            f"augmentations: the task's input is {in_words(task.inputs)}, which is no image; leave them out"
+        )
 
 
 def _check_sizes(data: LocalData) -> None:
