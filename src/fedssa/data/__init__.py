@@ -1,6 +1,7 @@
 """Data sets come from many places, and all get one canonical form."""
 
 from fedssa.data.cifar import Cifar10, Cifar100
+from fedssa.data.csv import Csv
 from fedssa.data.dataset import Arrays, Dataset, Source, prepare
 from fedssa.data.digits import Digits
 from fedssa.data.function import FromFunction
@@ -14,6 +15,7 @@ __all__ = [
     "Arrays",
     "Cifar10",
     "Cifar100",
+    "Csv",
     "Dataset",
     "Digits",
     "FromFunction",
@@ -32,5 +34,6 @@ DATASETS: dict[str, type] = {
     "cifar100": Cifar100,
     "parquet": Parquet,
     "npz": Npz,
+    "csv": Csv,
     "images": ImageFolder,
 }

@@ -17,7 +17,7 @@ from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.samples import Form, LocalData, Samples, form_of
+from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
@@ -118,6 +118,10 @@ class SimulatedClients:
         return ServerContext(self.task, settings.seed, self.public, training=settings.server, count_flops=counting)
 
     @property
+    def names(self) -> list[str]:
+        return self.owners.names
+
+    @property
     def splits(self) -> Iterator[LocalSplit]:
         return map(self.owners.split, range(len(self.owners)))
 
@@ -184,7 +188,7 @@ class SimulatedClients:
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
+                raise ClientError(f"client {self.names[group]}: {type(error).__name__}: {error}") from error
             tensors = [t for t in client.state().values() if t.numel()]
             if len({t.data_ptr() for t in tensors}) < len(tensors):
                 raise ModelError(f"{arch}: two of its tensors share memory; untie them")
@@ -202,9 +206,10 @@ class SimulatedClients:
         """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
         found = {}
         for k in (k for k, its in enumerate(self.groups) if its == group):
-            held = array[self._dealt[k]].reshape(len(self._dealt[k]), -1)
+            indices = self.owners.held(k)
+            held = array[indices].reshape(len(indices), -1)
             place = int(pick(held)) // held.shape[1]
-            found[k] = held[place].flat[pick(held[place])], int(self._dealt[k][place])
+            found[k] = held[place].flat[pick(held[place])], int(indices[place])
         client = list(found)[int(pick([value for value, _ in found.values()]))]
         return client, found[client][1]
 
@@ -216,8 +221,9 @@ class SimulatedClients:
         except Exception as error:  # a user's model may raise anything
             held = dict(named(self.dataset.x))[name][sample]
             raise ModelError(
-                f"{arch}: does not run on a sample of client {client} whose {name} has numbers from {held.min()} to "
-                f"{held.max()} ({first_line(error)}); give the model a larger vocabulary, or other numbers to the data"
+                f"{arch}: does not run on a sample of client {self.names[client]} whose {name} has numbers from "
+                f"{held.min()} to {held.max()} ({first_line(error)}); give the model a larger vocabulary, or "
+                "other numbers to the data"
             ) from error
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
@@ -233,7 +239,7 @@ class SimulatedClients:
         except Exception as error:  # a user's model may raise anything
             client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
             raise ModelError(
-                f"{arch}: cannot train on a batch of one, which the last of client {client} is "
+                f"{arch}: cannot train on a batch of one, which the last of client {self.names[client]} is "
                 f"({self.infos[client].num_train} samples in batches of {size}); change local.batch_size"
             ) from error
 
@@ -241,6 +247,8 @@ class SimulatedClients:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
+        if self.dataset.parts is not None:
+            yield from _first_few(self.advice_on_data())
         if method.groups == "layout":
             yield from self._advice_on_groups()
         owners = Counter(s for info in self.infos for s in info.seen_classes)
@@ -256,9 +264,15 @@ class SimulatedClients:
                     "a smaller one is cheaper to train and to send"
                 )
 
+    def advice_on_data(self) -> Iterator[str]:
+        """Yields who is tested on classes that it does not train on, which published parts may bring about."""
+        for name, split in zip(self.names, self.splits, strict=True):
+            if missing := untaught(self._y[split.train].tolist(), self._y[split.test].tolist()):
+                yield advice_on_untaught(f"client {name}", missing, len(split.test))
+
     def _advice_on_groups(self) -> Iterator[str]:
         members = Counter(info.group for info in self.infos)
-        alone = [str(info.id) for info in self.infos if members[info.group] == 1]
+        alone = [self.names[info.id] for info in self.infos if members[info.group] == 1]
         if len(alone) == len(self.infos) > 1:
             yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
         elif alone and len(self.infos) > 1:
@@ -322,6 +336,13 @@ def _described(dataset: Dataset) -> str:
     if isinstance(dataset.x, dict) and isinstance(form, dict):
         return ", ".join(f"{name} {array.dtype} {form[name].shape}" for name, array in sorted(dataset.x.items()))
     return f"{dataset.x.dtype} {dataset.input_shape}"
+
+
+def _first_few(lines: Iterator[str], most: int = 3) -> Iterator[str]:
+    told = list(lines)
+    yield from told[:most]
+    if len(told) > most:
+        yield f"the same is true of {len(told) - most} more clients; see: fedssa partition"
 
 
 def _num_weights(net: SplitModel) -> int:

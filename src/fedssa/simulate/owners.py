@@ -49,6 +49,11 @@ class Owners:
         rng = numpy_rng(self._seed, "split", client=client)
         return split_by_class(train, self._y, rng, client=self.names[client], **published)
 
+    def held(self, client: int) -> Indices:
+        """Returns all samples of a client, whatever it uses them for."""
+        split = self.split(client)
+        return np.sort(np.concatenate((split.train, split.val, split.test)))
+
     @cached_property
     def digest(self) -> str:
         """Identifies who holds what, and is empty where that follows from settings, inputs and labels alone."""

@@ -60,14 +60,16 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Simulate
 def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     """Returns a client's own model of a finished run, ready for inference; `as_input` turns samples into its input.
 
-    `run_dir` may also be a file that `fedssa site export` wrote; `client` then names the site's file or import path.
+    A client is told by its number or its name. `run_dir` may also be a file that `fedssa site export` wrote; `client`
+    then names the site's file or import path.
     """
-    if isinstance(client, str):
+    if isinstance(client, str) and not Path(run_dir).is_dir():
         from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
     settings = parse_settings(directory.settings)
+    client = _numbered(directory, settings, client)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
@@ -83,12 +85,11 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     return net.eval()
 
 
-def load_client_data(run_dir: Path | str, client: int) -> LocalData:
+def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
     settings = parse_settings(directory.settings)
-    if reason := _why_no_client(directory, settings, client):
-        raise RunDirError(reason)
+    client = _numbered(directory, settings, client)
     return clients_of(directory, settings).data(client)
 
 
@@ -100,15 +101,18 @@ def _opened(path: Path) -> RunDir:
     return directory
 
 
-def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:
-    if client not in range(settings.num_clients):
-        return f"{directory.path}: has no client {client}; they are 0 to {settings.num_clients - 1}"
-    return None
+def _numbered(directory: RunDir, settings: Settings, client: int | str) -> int:
+    """Returns the number of a client that is told by its number or its name."""
+    names = [directory.client_name(k) for k in range(settings.num_clients)]
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    if isinstance(client, str) or client not in range(len(names)):
+        last = f"0 to {len(names) - 1}" + (f", {', '.join(names[:5])}, …" if directory.client_names else "")
+        raise RunDirError(f"{directory.path}: has no client {client}; they are {last}")
+    return client
 
 
 def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:
-    if reason := _why_no_client(directory, settings, client):
-        return reason
     outcome = directory.outcome()
     if outcome is None:
         return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"

@@ -18,6 +18,11 @@ class Population(Protocol):
     messages: Messages  # what its method sends
 
     @property
+    def names(self) -> list[str]:
+        """Returns what errors call the clients."""
+        ...
+
+    @property
     def infos(self) -> list[ClientInfo]:
         """Returns what all clients say of themselves, without the accuracies of their starts."""
         ...
@@ -32,20 +37,20 @@ class Population(Protocol):
 
 
 def say_hello(population: Population, client: int) -> ClientInfo:
-    with _named_errors(client):
+    with _named_errors(population.names[client]):
         return population.client(client).hello(evaluate_start=True)
 
 
 def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
     """Runs a client's round and writes its state; a client that diverges writes none."""
     group = population.groups[job.client]
-    with _named_errors(job.client):
+    with _named_errors(population.names[job.client]):
         starts = job.read_slot == NO_SLOT
         client = population.client(job.client) if starts else population.returning(job.client)
     if not starts:
         slots.load(group, job.read_slot, client, check=job.check)
     try:
-        with _named_errors(job.client):
+        with _named_errors(population.names[job.client]):
             answer = client.run_round(down, job.t)
     except Diverged as error:
         return error.with_traceback(None)  # which would keep the client in memory
@@ -54,7 +59,7 @@ def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAns
 
 
 @contextmanager
-def _named_errors(client: int) -> Iterator[None]:
+def _named_errors(client: str) -> Iterator[None]:
     """Turns whatever a user's code raises inside the block into a ClientError that names the client."""
     try:
         yield
