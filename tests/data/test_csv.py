@@ -76,8 +76,9 @@ def test_wrong_tables_are_told_in_one_line(tmp_path: Path, text: str, options: d
 
 def test_npz_with_parts_and_columns(tmp_path: Path) -> None:
     x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
-    parts = {"x_train": x[:4], "y_train": y[:4], "ward_train": list("aabb")}
-    np.savez(tmp_path / "some.npz", **parts, x_test=x[4:], y_test=y[4:], ward_test=["b", "a"], other=np.zeros((3, 3)))
+    train = {"x_train": x[:4], "y_train": y[:4], "ward_train": np.array(list("aabb"))}
+    test = {"x_test": x[4:], "y_test": y[4:], "ward_test": np.array(["b", "a"]), "other": np.zeros((3, 3))}
+    np.savez(tmp_path / "some.npz", allow_pickle=False, **train, **test)
     data = prepare(Npz(file=str(tmp_path / "some.npz")))
     order = np.argsort(data.rows)
     assert data.parts is not None

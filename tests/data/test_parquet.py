@@ -17,7 +17,7 @@ ENCODED = [png(image) for image in IMAGES]
 LABELS = [0, 1, 2, 2, 1, 0]
 
 
-def load(tmp_path: Path, columns: dict[str, Any], **options: str) -> Dataset:
+def load(tmp_path: Path, columns: dict[str, Any], **options: Any) -> Dataset:
     return prepare(Parquet(dir=str(write_parquet(tmp_path / "some.parquet", columns)), **options))
 
 

@@ -5,6 +5,7 @@ from fedssa.data.csv import Csv
 from fedssa.data.dataset import Arrays, Dataset, Source, prepare
 from fedssa.data.digits import Digits
 from fedssa.data.function import FromFunction
+from fedssa.data.hub import HuggingFace
 from fedssa.data.images import ImageFolder
 from fedssa.data.npz import Npz
 from fedssa.data.parquet import Parquet
@@ -19,6 +20,7 @@ __all__ = [
     "Dataset",
     "Digits",
     "FromFunction",
+    "HuggingFace",
     "ImageFolder",
     "Npz",
     "Parquet",
@@ -36,4 +38,5 @@ DATASETS: dict[str, type] = {
     "npz": Npz,
     "csv": Csv,
     "images": ImageFolder,
+    "hf": HuggingFace,
 }

@@ -119,7 +119,7 @@ def _parts(column: np.ndarray | None, named: np.ndarray | None, where: str) -> n
         found = [PARTS.get(value.lower(), "") for value in values.tolist()]
         if any(found) and not all(found):
             raise DataError(
-                f"{where}: column {SPLIT!r} has {values[found.index('')]!a} beside parts; use train, val, test"
+                f"{where}: column {SPLIT!r} has {str(values[found.index('')])!a} beside parts; use train, val, test"
             )
         named = np.array(found)[places] if any(found) else named
     if named is None or not named.all() or len(kinds := set(named.tolist())) < 2:

@@ -55,9 +55,9 @@ def place_of(files: Sequence[Path]) -> str:
     return str(files[0] if len(files) == 1 else files[0].parent)
 
 
-def optional(module: str) -> Any:
-    """Imports a library of the `data` extra, which an installation may lack."""
+def optional(module: str, extra: str = "data") -> Any:
+    """Imports a library of an extra, which an installation may lack."""
     try:
         return importlib.import_module(module)
     except ImportError as err:
-        raise DataError(f"these data need {module.split('.')[0]}: pip install 'fedssa[data]'") from err
+        raise DataError(f"these data need {module.split('.')[0]}: pip install 'fedssa[{extra}]'") from err
