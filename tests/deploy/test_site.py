@@ -16,7 +16,8 @@ from fedssa.deploy.site.disk import StateDir
 from fedssa.deploy.site.export import export_model
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, RunDirError, SettingsError
 from fedssa.sites.agreement import Federation, parse_federation
-from fedssa.sites.site import client_of, samples
+from fedssa.sites.samples import samples
+from fedssa.sites.site import client_of
 from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny
 

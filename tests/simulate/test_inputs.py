@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import fedssa
+from fedssa.api.run import resume
 from fedssa.core.samples import Input
 from fedssa.errors import DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
-from fedssa.simulate.run import resume, start
+from fedssa.simulate.run import start
 from tests.inputs import CHANNELS, LENGTH, STEPS, TEXT_NETS, texts
 from tests.tiny import method_of, needs_of
 

@@ -15,7 +15,7 @@ from fedssa.data.arrays import canonical
 from fedssa.errors import DataError, FedSSAWarning, RunDirError
 from fedssa.partition import SampleTable
 from fedssa.runs.directory import RunDir
-from fedssa.settings.recipe import Settings, load_settings, parse_settings
+from fedssa.settings.recipe import Settings, parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.owners import Owners
 from tests.tiny import tiny, tree
@@ -134,7 +134,7 @@ def test_a_client_for_each_value_of_a_column(tmp_path: Path) -> None:
     run_dir = RunDir.open(tmp_path / "serial")
     assert run_dir.client_names == ("north", "süd", "west")
     assert run_dir.settings["partition"]["clients"] == 3
-    assert load_settings(BY_HOSPITAL).are_those_of(run_dir.settings)
+    assert parse_settings(BY_HOSPITAL).are_those_of(run_dir.settings)
     data = fedssa.load_client_data(tmp_path / "serial", "west")
     assert [len(part) for part in data] == [29, 3, 8]
     by_name, by_number = (fedssa.load_client(tmp_path / "serial", client) for client in ("west", 2))

@@ -13,8 +13,10 @@ import typer
 from fedssa.cli import (  # noqa: F401
     compare,
     datasets,
+    diff,
     doctor,
     experiment,
+    export,
     federation,
     methods,
     models,

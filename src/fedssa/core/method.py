@@ -19,7 +19,6 @@ from fedssa.errors import AnswerError, SettingsError
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
     from fedssa.core.context import Context, ServerContext
-    from fedssa.core.samples import Inputs
     from fedssa.core.task import Task
     from fedssa.core.training import Batch, Phase, Training
 
@@ -136,8 +135,8 @@ class Method(ABC, Generic[Server, Down, Up]):
     def check(self, up: Up, info: "ClientInfo", ctx: "Context") -> None:
         """Raises AnswerError for what types and shapes of the fields cannot say."""
 
-    def predict(self, client: "Client", x: "Inputs") -> dict[str, Tensor]:
-        """Returns named logits; the first is the headline."""
+    def predict(self, client: "Client", x: Any) -> dict[str, Tensor]:
+        """Returns named logits of x, a batch of inputs as a model takes them; the first is the headline."""
         return {"head": client.net(x)}
 
     def metrics(self, before: Server, after: Server) -> dict[str, float]:

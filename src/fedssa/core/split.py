@@ -78,8 +78,8 @@ def split(module: nn.Module, task: Task, *, probe: Inputs | None = None) -> Spli
 
 def checked(model: SplitModel, task: Task) -> SplitModel:
     """Returns a model that came split already, once a copy has run on the task's input in both modes."""
-    if isinstance(task.inputs, dict):
-        model.extractor = ByName(model.extractor)
+    if isinstance(task.inputs, dict) and not any(isinstance(m, ByName) for m in model.extractor.modules()):
+        model.extractor = ByName(model.extractor)  # `split` would have done that
     probe = probe_of(task)
     for training in (False, True):
         _forward(copy.deepcopy(model), probe, training=training)

@@ -1,7 +1,7 @@
 """Data that have no reader here come from a user's own function."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.data.inputs import Kinds
 from fedssa.data.origin import SPLIT, Splits, described
 from fedssa.errors import DataError
 
@@ -22,13 +23,13 @@ class FromFunction:
     x is an array, or a dict of arrays by the names under which a model takes them.
     """
 
-    function: str
+    function: str | Callable[..., Any]  # a recipe can only name it
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     splits: Splits = "keep"  # as of other sources: "pool" forgets the parts that a column `split` tells
 
     @override
     def __str__(self) -> str:
-        return self.function
+        return self.function if isinstance(self.function, str) else name_of(self.function)
 
     def options(self) -> dict[str, Any]:
         """Returns what a recipe says beside the function's name."""
@@ -38,12 +39,21 @@ class FromFunction:
         return []  # what it reads is unknown, so its result is the key of the cache
 
     def decode(self) -> Arrays:
-        function = _imported(self.function)
+        result, where = self.call(), str(self)
+        return described(arrays_from(*parts_of(result, where)), where, columns_of(result))
+
+    def call(self) -> Any:
+        """Returns what the function returns."""
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
         try:
-            result = function(**self.kwargs)
+            return function(**self.kwargs)
         except Exception as err:
-            raise DataError(f"{self.function} failed: {type(err).__name__}: {err}") from err
-        return _arrays(result, self.function)
+            raise DataError(f"{self} failed: {type(err).__name__}: {err}") from err
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns what a user calls a function; an object that can be called goes by its class."""
+    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
 
 def _imported(path: str) -> Any:
@@ -57,17 +67,24 @@ def _imported(path: str) -> Any:
     return found
 
 
-def _arrays(result: object, where: str) -> Arrays:
+def parts_of(result: object, where: str) -> tuple[Any, Any, Sequence[str] | None, str, Kinds]:
+    """Returns x, y, the names of classes, `where` and the kind, as `arrays_from` takes them."""
     if isinstance(result, Arrays):
-        made = arrays_from(result.x, result.y, result.class_names, where, result.kind)
-        parts = {} if result.parts is None else {SPLIT: result.parts}
-        return described(made, where, {**result.columns, **parts})
+        return result.x, result.y, result.class_names, where, result.kind
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
-        kind = result.get("kind", "image")
-        columns = {str(name): values for name, values in result.items() if name not in OTHERS}
-        return described(arrays_from(result["x"], result["y"], result.get("class_names"), where, kind), where, columns)
+        return result["x"], result["y"], result.get("class_names"), where, result.get("kind", "image")
     if isinstance(result, tuple) and len(result) == 2:
-        return arrays_from(*result, None, where)
+        return *result, None, where, "image"
     raise DataError(
-        f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names, kind, columns]"
+        f"{where}: gave a {type(result).__name__}; "
+        "it should be (x, y) or a mapping with x, y[, class_names, kind, columns]"
     )
+
+
+def columns_of(result: object) -> dict[str, Any]:
+    """Returns what is told of samples beside x and y; the parts that they were published in are a column, too."""
+    if isinstance(result, Arrays):
+        return {**result.columns, **({} if result.parts is None else {SPLIT: result.parts})}
+    if isinstance(result, Mapping):
+        return {str(name): values for name, values in result.items() if name not in OTHERS}
+    return {}

@@ -26,8 +26,8 @@ class Npz(Published):
     """
 
     file: str
-    inputs: tuple[str, ...] = ()
-    kind: Kinds = "image"
+    inputs: tuple[str, ...] = ()  # arrays that a model takes by name, if they are several
+    kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:

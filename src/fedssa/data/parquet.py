@@ -28,9 +28,9 @@ class Parquet(Published):
     dir: str  # a folder, or one file
     image: str | None = None
     label: str | None = None
-    inputs: tuple[str, ...] = ()
-    kind: Kinds = "image"
-    resize: Size | None = None
+    inputs: tuple[str, ...] = ()  # columns that a model takes by name, if they are several
+    kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
+    resize: Size | None = None  # height and width that all images get
 
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 

@@ -45,7 +45,12 @@ class RunDir:
     dealt_digest: str = ""  # of who holds what, where that follows from more than settings, inputs and labels
 
     def client_name(self, client: int) -> str:
-        return self.client_names[client] if self.client_names else str(client)
+        names = self.client_names or self.settings.get("clients", ())  # sites have theirs in the settings
+        return str(names[client]) if names else str(client)
+
+    @property
+    def has_names(self) -> bool:
+        return self.client_name(0) != "0"
 
     # -- names ---------------------------------------------------------------------------------------------
     @property

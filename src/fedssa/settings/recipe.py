@@ -150,15 +150,6 @@ DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
 
 
-def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settings:
-    """Loads settings from a recipe file, or from a table of the same shape."""
-    if isinstance(source, Settings):
-        return source
-    if isinstance(source, Mapping):
-        return parse_settings(source)
-    return parse_settings(read_recipe(Path(source)))
-
-
 def read_recipe(path: Path) -> Table:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Settings and data become clients here: who holds what, and how each one is built."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedssa.accounting.flops import FlopCounter, counting
-from fedssa.core.client import Client, ClientInfo
+from fedssa.core.client import AnyMethod, Client, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
@@ -27,7 +27,8 @@ from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, Setti
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit
-from fedssa.runs.directory import RunDir
+from fedssa.settings.about import about
+from fedssa.settings.imports import given_names
 from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
@@ -76,6 +77,13 @@ class SimulatedClients:
         public = {"public": str(self._public_dataset.folder)} if self._public_dataset is not None else {}
         return {"data": str(self.dataset.folder), **public}
 
+    @property
+    def about_data(self) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+        return self.dataset.digest, self.dataset.class_names, self.dataset.input_shape
+
+    def about(self, command: str | None) -> dict[str, Any]:
+        return about(self.settings, command)
+
     @cached_property
     def public(self) -> Public | None:
         public = self.settings.public
@@ -120,6 +128,14 @@ class SimulatedClients:
     @property
     def names(self) -> list[str]:
         return self.owners.names
+
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        return self.owners.given_names
+
+    @property
+    def dealt_digest(self) -> str:
+        return self.owners.digest
 
     @property
     def splits(self) -> Iterator[LocalSplit]:
@@ -174,9 +190,7 @@ class SimulatedClients:
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def slots(self, folder: Path) -> Slots:
-        """Opens the clients' states; each group's file gets an equal share of the memory that states may take."""
-        budget = self.settings.run.store_memory
-        return Slots(folder) if budget is None else Slots(folder, 1e9 * budget / len(set(self.groups)))
+        return slots_within(folder, self.settings.run.store_memory, self.groups)
 
     def check_models(self) -> None:
         """Builds one client of each architecture, so that what does not fit is refused before a run starts."""
@@ -246,14 +260,15 @@ class SimulatedClients:
     def advice(self) -> Iterator[str]:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
+        if names := given_names(self.settings.table):
+            yield (
+                f"{', '.join(names)}: only this program has it, so only fedssa.run with it and exist_ok=True can "
+                "continue this run; what an import path leads to is found from anywhere"
+            )
         yield from method.advice(self.server_context())
         if self.dataset.parts is not None:
             yield from _first_few(self.advice_on_data())
-        if method.groups == "layout":
-            yield from self._advice_on_groups()
-        owners = Counter(s for info in self.infos for s in info.seen_classes)
-        if method.shares_by_class and max(owners.values()) == 1:
-            yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+        yield from advice_on_infos(method, self.infos, self.names)
         if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
             size, archs = _num_weights(shared), self.settings.models.archs
@@ -269,15 +284,6 @@ class SimulatedClients:
         for name, split in zip(self.names, self.splits, strict=True):
             if missing := untaught(self._y[split.train].tolist(), self._y[split.test].tolist()):
                 yield advice_on_untaught(f"client {name}", missing, len(split.test))
-
-    def _advice_on_groups(self) -> Iterator[str]:
-        members = Counter(info.group for info in self.infos)
-        alone = [self.names[info.id] for info in self.infos if members[info.group] == 1]
-        if len(alone) == len(self.infos) > 1:
-            yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
-        elif alone and len(self.infos) > 1:
-            listed = ", ".join(alone[:5]) + (", …" if len(alone) > 5 else "")
-            yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return samples_at(self.dataset, indices)
@@ -298,24 +304,28 @@ def inputs_of(dataset: Dataset) -> Form:
     return form_of(samples_at(dataset, np.arange(0)).x)
 
 
-def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
-    """Returns the clients of a run that was begun, and refuses other data, which would be dealt differently."""
-    clients = SimulatedClients.prepared(settings)
-    dataset, public = clients.dataset, clients.public
-    theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
-    if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
-        digests = f"digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]}"
-        raise DataError(
-            f"{run_dir.path}: begun with other data or class names ({digests}); restore those it began with"
-        )
-    if run_dir.public_digest != (public.digest if public else ""):
-        raise DataError(f"{run_dir.path}: begun with other public data; restore those it began with")
-    if run_dir.dealt_digest != clients.owners.digest:
-        raise DataError(
-            f"{run_dir.path}: begun when clients held other samples; restore the order, columns and parts of the data, "
-            "and the code of the partition"
-        )
-    return clients
+def advice_on_infos(method: AnyMethod, infos: Sequence[ClientInfo], names: Sequence[str]) -> Iterator[str]:
+    """Yields what follows from what the clients say of themselves."""
+    if method.groups == "layout":
+        yield from _advice_on_groups(infos, names)
+    owners = Counter(s for info in infos for s in info.seen_classes)
+    if method.shares_by_class and max(owners.values()) == 1:
+        yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+
+
+def _advice_on_groups(infos: Sequence[ClientInfo], names: Sequence[str]) -> Iterator[str]:
+    members = Counter(info.group for info in infos)
+    alone = [names[info.id] for info in infos if members[info.group] == 1]
+    if len(alone) == len(infos) > 1:
+        yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
+    elif alone and len(infos) > 1:
+        listed = ", ".join(alone[:5]) + (", …" if len(alone) > 5 else "")
+        yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
+
+
+def slots_within(folder: Path, memory: float | None, groups: Sequence[int]) -> Slots:
+    """Opens the clients' states; each group's file gets an equal share of the memory (GB) that states may take."""
+    return Slots(folder) if memory is None else Slots(folder, 1e9 * memory / len(set(groups)))
 
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:

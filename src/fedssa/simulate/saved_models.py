@@ -16,11 +16,14 @@ from fedssa.core.training import representations
 from fedssa.errors import RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
-from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.settings.recipe import Settings
 from fedssa.settings.task import task_of
-from fedssa.simulate.clients import SimulatedClients, build_net, clients_of
+from fedssa.simulate.clients import build_net
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+from fedssa.simulate.population import Clients, clients_of, settings_of
+from fedssa.simulate.sites import SiteClients
+from fedssa.sites.settings import SiteSettings
 
 
 def write_models(run_dir: RunDir, store: ClientStore) -> None:
@@ -38,7 +41,7 @@ def write_models(run_dir: RunDir, store: ClientStore) -> None:
     os.rename(staging, final)  # noqa: PTH104
 
 
-def write_representations(run_dir: RunDir, store: ClientStore, clients: SimulatedClients) -> None:
+def write_representations(run_dir: RunDir, store: ClientStore, clients: Clients) -> None:
     """Writes what the header of every client's final model sees of some of its test samples."""
     slots, wanted = Slots(store.folder), clients.settings.run.representations
     rows, labels, owners = [], [], []
@@ -68,16 +71,14 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
-    client = _numbered(directory, settings, client)
+    settings = settings_of(directory)
+    client = _number(directory, settings, client)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
-    task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
-    with seeded(settings.seed, "start", client=client):
-        net = build_net(settings, client, task)
+    net = _built(directory, settings, client)
     try:
         copy_in(load(file.read_bytes()), module_state(net))
     except (OSError, SafetensorError) as error:
@@ -85,11 +86,20 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     return net.eval()
 
 
+def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
+    """Builds a model of the client's structure; of its data only a site's own code may need them."""
+    if isinstance(settings, SiteSettings):
+        return SiteClients(settings).net(client)
+    task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
+    with seeded(settings.seed, "start", client=client):
+        return build_net(settings, client, task)
+
+
 def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
-    client = _numbered(directory, settings, client)
+    settings = settings_of(directory)
+    client = _number(directory, settings, client)
     return clients_of(directory, settings).data(client)
 
 
@@ -101,14 +111,14 @@ def _opened(path: Path) -> RunDir:
     return directory
 
 
-def _numbered(directory: RunDir, settings: Settings, client: int | str) -> int:
+def _number(directory: RunDir, settings: Settings, client: int | str) -> int:
     """Returns the number of a client that is told by its number or its name."""
     names = [directory.client_name(k) for k in range(settings.num_clients)]
     if isinstance(client, str) and client in names:
         return names.index(client)
     if isinstance(client, str) or client not in range(len(names)):
-        last = f"0 to {len(names) - 1}" + (f", {', '.join(names[:5])}, …" if directory.client_names else "")
-        raise RunDirError(f"{directory.path}: has no client {client}; they are {last}")
+        known = f"0 to {len(names) - 1}" + (f", {', '.join(names[:5])}, …" if directory.has_names else "")
+        raise RunDirError(f"{directory.path}: has no client {client}; they are {known}")
     return client
 
 

@@ -36,13 +36,14 @@ from fedssa.core.task import Task
 from fedssa.data import Npz
 from fedssa.data.arrays import number_labels
 from fedssa.errors import DataError, SettingsError
-from fedssa.settings.build import parse_section
+from fedssa.settings.build import parse_section, refuse_unknown
 from fedssa.settings.recipe import Settings, parse_settings, read_recipe
 from fedssa.settings.task import task_of
 from fedssa.sites.samples import stored
 
 FILE_NAME, PUBLIC_FILE = "federation.toml", "public.npz"
 RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "run")
+KNOWN = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
 ABOUT_THE_SERVER = ("deploy", "run")  # what a site need not agree to
 
 
@@ -197,10 +198,7 @@ def task_in(file: Path) -> Task:
 
 
 def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federation:
-    known = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
-    for key in table:
-        if key not in known:
-            raise SettingsError(f"unknown setting {key}; known: {', '.join(known)}")
+    refuse_unknown("", table, KNOWN)
     clients = _clients(table.get("clients"))
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))

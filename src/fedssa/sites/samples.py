@@ -50,6 +50,19 @@ def _columns(part: str, data: Any, form: Form) -> tuple[Any, Any]:
     return _column_of(part, [x for x, _ in pairs], form), np.stack([y for _, y in pairs])
 
 
+def glimpse(data: Any) -> tuple[Any, np.ndarray]:
+    """Returns the first sample, as a column of one, and all labels."""
+    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data)):
+        x, y = data
+        return ({name: column[:1] for name, column in x.items()} if isinstance(x, Mapping) else x[:1]), np.asarray(y)
+    pairs = [data[i] for i in range(len(data))] if _is_indexed(data) else list(data)
+    labels = np.array([np.asarray(y) for _, y in pairs])
+    first = pairs[0][0] if pairs else ()
+    if isinstance(first, Mapping):
+        return {name: np.asarray(one)[None] for name, one in first.items()}, labels
+    return np.asarray(first)[None], labels
+
+
 def _is_column(data: object) -> bool:
     if isinstance(data, Mapping):
         return bool(data) and all(map(_is_column, data.values()))

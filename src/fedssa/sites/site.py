@@ -52,9 +52,6 @@ class Site:
     per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
 
 
-Source = str | Site | Callable[..., Site]  # a reference to a site, or the site itself
-
-
 @dataclass(frozen=True)
 class Loaded:
     """This is what a site's code has returned. Clients can be built of it any number of times, all with one start."""
@@ -69,23 +66,23 @@ class Loaded:
             raise SettingsError(f"{self.called}: says that it is {self.site.name!r}, and is to be client {client!r}")
 
 
-def client_of(source: Source, federation: Federation, client: int) -> Client:
+def client_of(reference: str, federation: Federation, client: int) -> Client:
     """Builds the site as a client at its start, which is a function of (seed, client) and of the site's own code."""
-    has = loaded(source, federation, client, source if isinstance(source, str) else federation.clients[client])
+    has = loaded(reference, federation, client, reference)
     has.refuse_other_than(federation.clients[client])
     return client_from(has, federation, client)
 
 
-def loaded(source: Source, federation: Federation, client: int, called: str) -> Loaded:
+def loaded(reference: str, federation: Federation, client: int, called: str) -> Loaded:
     """Runs the site's code and reads its data; `called` is how errors name it."""
     task, seed = federation.task, federation.settings.seed
     with naming(called), one_thread():
-        site = _on_stream(source, task, seed, client)
+        site = _on_stream(reference, task, seed, client)
         _check_augmentations(site, task)
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
         by_layout = federation.settings.method.groups == "layout"
-        return Loaded(called, site, _on_stream(source, task, seed, -1) if by_layout else None, data)
+        return Loaded(called, site, _on_stream(reference, task, seed, -1) if by_layout else None, data)
 
 
 def client_from(has: Loaded, federation: Federation, client: int, count_flops: CountFlops | None = None) -> Client:
@@ -129,14 +126,16 @@ def _group(has: Loaded, net: SplitModel, federation: Federation) -> str | None:
     return prototype
 
 
-def _on_stream(source: Source, task: Task, seed: int, client: int) -> Site:
-    """Runs the site's code on the random stream of a client's start, for it may build its model at once …"""
+def _on_stream(reference: str, task: Task, seed: int, client: int) -> Site:
+    """Runs the site's code on the random stream of a client's start: where it stands outside of functions, …"""
     with seeded(seed, "start", client=client):
-        return load_site(source, task)
+        found = find(reference)
+    with seeded(seed, "start", client=client):  # … then in its function, whether the file is run or was imported before
+        return as_site(found, task)
 
 
 def _started(site: Site, data: LocalData, federation: Federation, client: int) -> SplitModel:
-    """… or later, in a function, which begins on the same stream."""
+    """… and at last in its model's function, if it has one; each begins anew, so it does not matter which builds."""
     with seeded(federation.settings.seed, "start", client=client):
         return _net_of(site, replace(federation.task, probe=probe_from(data.train)))
 
@@ -144,11 +143,10 @@ def _started(site: Site, data: LocalData, federation: Federation, client: int) -
 def load_net(reference: str, task: Task) -> SplitModel:
     """Returns the site's model, split, with weights that mean nothing yet."""
     with naming(reference):
-        return _net_of(load_site(reference, task), task)
+        return _net_of(as_site(find(reference), task), task)
 
 
-def load_site(source: Source, task: Task) -> Site:
-    found = find(source) if isinstance(source, str) else source
+def as_site(found: Any, task: Task) -> Site:
     if callable(found) and not isinstance(found, Site):
         found = found(task) if inspect.signature(found).parameters else found()
     if not isinstance(found, Site):

@@ -1,6 +1,6 @@
 """A job is one client's part of a round. The same code runs it in this process and in a worker."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ class Population(Protocol):
     messages: Messages  # what its method sends
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Returns what errors call the clients."""
         ...
 
