@@ -60,9 +60,10 @@ def draw_comparison(runs: Sequence[RunDir], path: Path, names: Sequence[str] | N
     _save(figure, path)
 
 
-def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path) -> None:
+def draw_partition(counts: NDArray[Any], class_names: Sequence[str], path: Path, names: Sequence[str] = ()) -> None:
     """Draws `counts` [N, S], which are training samples by client and class."""
-    _save(partition_figure(counts, [_shortened(name) for name in class_names]), path)
+    clients = [_shortened(name) for name in names]
+    _save(partition_figure(counts, [_shortened(name) for name in class_names], clients), path)
 
 
 def draw_family(members: Sequence[Member], kinds: Sequence[str], path: Path) -> None:
