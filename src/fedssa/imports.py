@@ -16,13 +16,16 @@ NAMED = ("name", "archs", "shared", "server", "prototypes", "clients", "optimize
 
 
 def import_path(key: str, path: str) -> Any:
-    """Imports what a path names; a module may lie in the current directory too, as with `python -m`."""
-    module, _, attribute = path.partition(":")
     try:
-        found = import_file(Path(module)) if module.endswith(".py") else _import_module(module)
-        return getattr(found, attribute)
+        return imported(path)
     except Exception as error:  # a user's module may raise anything
         raise SettingsError(f"{key} = {path!r}: cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def imported(path: str) -> Any:
+    """Imports what a path names; a module may lie in the current directory too, as with `python -m`."""
+    module, _, attribute = path.partition(":")
+    return getattr(import_file(Path(module)) if module.endswith(".py") else _import_module(module), attribute)
 
 
 def _import_module(name: str) -> ModuleType:

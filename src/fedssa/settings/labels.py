@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedssa.errors import SettingsError
+from fedssa.runs.directory import RunDir
 from fedssa.settings.toml import inline
 
 Entry = str | dict[str, Any]
@@ -46,9 +47,9 @@ def groups_of(models: Mapping[str, Any], names: Sequence[str]) -> list[int]:
     return [k % usual if entry is None else entries.index(entry) for k, entry in enumerate(by_client)]
 
 
-def models_of(settings: Mapping[str, Any], names: Sequence[str] | None = None) -> list[str]:
-    """Returns the label of each client's architecture, from the table of a run."""
-    models = settings["models"]
+def models_of(run_dir: RunDir) -> list[str]:
+    """Returns the label of each client's architecture."""
+    models = run_dir.settings["models"]
     labels = [label(entry) for entry in entries_of(models)]
-    numbers = list(map(str, range(settings["partition"]["clients"])))
-    return [labels[group] for group in groups_of(models, names or numbers)]
+    names = [run_dir.client_name(client) for client in range(run_dir.settings["partition"]["clients"])]
+    return [labels[group] for group in groups_of(models, names)]

@@ -30,7 +30,7 @@ def tsne_figures(run_dir: RunDir, label: str) -> list[Figure]:
         return []
     rows, labels, clients = _read(run_dir)
     places = _embed(rows)
-    archs = models_of(run_dir.settings)
+    archs = models_of(run_dir)
     models = [archs[client % len(archs)] for client in clients]
     kept = dict.fromkeys(archs)
     by_class = _figure("class", label, places, [run_dir.class_names[s] for s in labels], _commonest(labels, run_dir))
