@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Ge
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -92,7 +92,7 @@ class FD(Method[Reports, Down, Up]):
         distilled = -((kept.outputs[y] * log_p).sum(dim=1) * kept.taught[y]).mean()
         client.stats.add("outputs", log_p.new_zeros(num_classes, num_classes).index_add_(0, y, log_p.detach().exp()))
         client.stats.add("counts", torch.bincount(y, minlength=num_classes))
-        return cross_entropy(z, y) + self.gamma * distilled
+        return client.cross_entropy(z, y) + self.gamma * distilled
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:
