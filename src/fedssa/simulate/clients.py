@@ -205,7 +205,7 @@ class SimulatedClients:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
-        if self.settings.local.precision == "bf16" and self.device.type == "cpu":
+        if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if method.groups == "layout":
             yield from self._advice_on_groups()
