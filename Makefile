@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo docs golden mutants test test-torch test-system system-packages check format bench clean
+.PHONY: help demo docs site golden mutants test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
@@ -15,11 +15,11 @@ help:
 	@echo "make test-torch   those that train, without the C kernels"
 	@echo "make test-system  tests with real programs besides ours"
 	@echo "make golden       write the golden records of this machine again (a change of results)"
-	@echo "make docs         write the tables and pictures of the docs again that the program can make (a new method or option)"
+	@echo "make docs         write the tables and pictures again that the program can make, and build the site: site/index.html"
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
-	@echo "make clean        remove the environment, caches and runs"
+	@echo "make clean        remove the environment, caches, the demo and the site; your runs stay"
 
 $(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard src/fedssa/kernels/*.[ch])
 	@echo "setting up $(VENV) …"
@@ -73,6 +73,11 @@ golden: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.derived
+	@$(MAKE) --no-print-directory site
+
+# Not quiet: what is wrong with a page is told among the rest.
+site: $(VENV)/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 mutants: $(VENV)/.dev
 	@$(BIN)/python -m tests.mutants
@@ -85,11 +90,12 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory site
 	@$(MAKE) --no-print-directory test
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-flower build dist src/*.egg-info runs
+	rm -rf $(VENV) .venv-flower build dist site src/*.egg-info $(DEMO)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -24,6 +24,7 @@ from fedssa.kernels import Kernel, in_c
 from fedssa.methods import Standalone
 from fedssa.methods.fedssa import ClassRows
 
+torch.set_num_threads(1)  # tests run beside one another, and threads of torch would burn time waiting for each other
 T = TypeVar("T")
 KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
 collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test

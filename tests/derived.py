@@ -1,7 +1,8 @@
 """python -m tests.derived: write again what the program itself can print or draw for the docs.
 
 A comment names the command, `<!-- derived: fedssa methods --markdown -->`; what it prints stands below, up to a second
-comment, `<!-- end -->`. Pictures are named here, with the command that draws them.
+comment, `<!-- end -->`. The program is fedssa, or typer, which can describe fedssa's commands. Pictures are named here,
+with the command that draws them.
 """
 
 import re
@@ -12,9 +13,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^(<!-- derived: fedssa (.+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
-PICTURES = {ROOT / "docs/methods.svg": "methods --figure"}
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+BLOCK = re.compile(r"^(<!-- derived: ((?:fedssa|typer) .+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+PICTURES = {ROOT / "docs/methods.svg": "fedssa methods --figure"}
 
 
 def derived(text: str) -> str:
@@ -22,20 +26,20 @@ def derived(text: str) -> str:
     return BLOCK.sub(lambda block: f"{block[1]}{printed(block[2])}{block[3]}", text)
 
 
-def printed(arguments: str) -> str:
-    command = [sys.executable, "-m", "fedssa", *shlex.split(arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def printed(command: str) -> str:
+    run = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=True)
+    return run.stdout
 
 
-def drawn(arguments: str, name: str) -> str:
+def drawn(command: str, name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        printed(f"{arguments} {shlex.quote(f'{folder}/{name}')}")
+        printed(f"{command} {shlex.quote(f'{folder}/{name}')}")
         return Path(folder, name).read_text()
 
 
 def main() -> None:
     after = {page: derived(page.read_text()) for page in PAGES}
-    after |= {picture: drawn(arguments, picture.name) for picture, arguments in PICTURES.items()}
+    after |= {picture: drawn(command, picture.name) for picture, command in PICTURES.items()}
     for path, text in after.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import fedssa
 from fedssa.core.optim import OPTIMISERS
 from fedssa.core.rounds import Rounds
 from fedssa.core.schedules import SCHEDULES
@@ -131,3 +132,8 @@ def test_every_setting_has_its_row() -> None:
             assert f"`{setting.name}`" in page, f"{section.__name__}: {setting.name}"
     for name in (*DATASETS, *PARTITIONS, *OPTIMISERS, *SCHEDULES):
         assert f"`{name}`" in page, name
+
+
+def test_every_name_of_the_package_is_on_the_page_about_python() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    assert sorted(re.findall(r"^::: fedssa\.(\w+)$", page, flags=re.MULTILINE)) == sorted(fedssa.__all__)

@@ -6,12 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy, rounds_to_target
+from fedssa.records import (
+    ClassCounts,
+    ClientRecord,
+    RoundRecord,
+    Scores,
+    latest_scores,
+    mean_accuracy,
+    rounds_to_target,
+)
 
 ACCURACY = st.floats(0, 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.lists(st.integers(0, 10**6), max_size=3).map(tuple)
+METRICS = st.none() | st.dictionaries(st.text(), FINITE, min_size=1)
 SCORES = st.builds(
     Scores,
+    per_class=st.none() | st.builds(ClassCounts, classes=COUNTS, num=COUNTS, hits=COUNTS, predicted=COUNTS),
+    metrics=METRICS,
+    val_metrics=METRICS,
     test=st.dictionaries(st.sampled_from(["head", "prototype"]), ACCURACY, min_size=1),
     num_test=st.integers(1, 10**6),
     val=st.dictionaries(st.sampled_from(["head", "prototype"]), ACCURACY),

@@ -26,7 +26,8 @@ def digests(result: fedssa.RunResult) -> list[tuple[int, str, str]]:
 
 
 def test_1_2_and_3_workers_give_the_same_file(tmp_path: Path) -> None:
-    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2, "fraction": 0.5})
+    run = {"metrics": ["tests.core.own_metrics:margin"]}
+    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2, "fraction": 0.5}, run=run)
     files = []
     for workers in (1, 2, 3):
         result = fedssa.run(settings, out=tmp_path / str(workers), workers=workers)

@@ -4,17 +4,46 @@ Nothing here imports torch or touches a disk, so that reports start fast.
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 SHAKING = "shaking"  # in a record's metrics
+BALANCED_ACCURACY, MACRO_F1 = "balanced accuracy", "macro F1"
 AS_WRITTEN: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # how a record is read
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """Counts of a client's test samples, one a class that they have; recall, precision and F1 follow from them."""
+
+    __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
+
+    classes: tuple[int, ...]  # ascending
+    num: tuple[int, ...]  # samples of the class
+    hits: tuple[int, ...]  # of these, how many its model tells right
+    predicted: tuple[int, ...]  # samples of any class that its model takes for this one
+
+    @property
+    def recall(self) -> dict[int, float]:
+        return {s: hits / num for s, num, hits in zip(self.classes, self.num, self.hits, strict=True)}
+
+    @property
+    def balanced_accuracy(self) -> float:
+        return math.fsum(self.recall.values()) / len(self.classes)
+
+    @property
+    def macro_f1(self) -> float:
+        """Returns the mean of 2 · hits / (num + predicted), which is F1: twice the hits, by hits, misses and errors."""
+        f1 = (2 * h / (n + p) for n, h, p in zip(self.num, self.hits, self.predicted, strict=True))
+        return math.fsum(f1) / len(self.classes)
 
 
 @dataclass(frozen=True)
@@ -27,10 +56,20 @@ class Scores:
     num_test: int
     val: dict[str, float]  # empty when the client has no validation samples
     num_val: int
+    per_class: ClassCounts | None = None  # of the test samples, by the headline's kind
+    metrics: dict[str, float] | None = None  # a user's own, on the test samples, by the headline's kind …
+    val_metrics: dict[str, float] | None = None  # … and on the validation samples
 
     @property
     def headline(self) -> float:
         return next(iter(self.test.values()))
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """Returns all that was measured on the test samples besides accuracy."""
+        counts = self.per_class
+        from_counts = {BALANCED_ACCURACY: counts.balanced_accuracy, MACRO_F1: counts.macro_f1} if counts else {}
+        return from_counts | (self.metrics or {})
 
 
 @dataclass(frozen=True)
@@ -83,13 +122,9 @@ class RoundRecord:
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
-        fields = asdict(self)
-        for name in ("absent", "server_flops", "diverged"):
-            if not fields[name]:
-                del fields[name]  # most runs have no such value
-        for client in fields["clients"]:
-            if client["tuning_flops"] is None:
-                del client["tuning_flops"]
+        fields = _fields(self, "absent", "server_flops", "diverged") | {
+            "clients": [_client_fields(c) for c in self.clients]
+        }
         return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
     @classmethod
@@ -106,6 +141,20 @@ class RoundRecord:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+
+
+def _fields(part: object, *rare: str) -> dict[str, Any]:
+    """Returns the fields of a part, without those that most runs have no value of."""
+    return {name: value for name, value in vars(part).items() if value or name not in rare}
+
+
+def _client_fields(client: ClientRecord) -> dict[str, Any]:
+    fields = _fields(client) | {"scores": _fields(client.scores, "per_class", "metrics", "val_metrics")}
+    if client.tuning_flops is None:
+        del fields["tuning_flops"]
+    if client.scores.per_class:
+        fields["scores"]["per_class"] = vars(client.scores.per_class)
+    return fields
 
 
 @cache
@@ -152,11 +201,28 @@ def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
 
 def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
     """Returns the unweighted mean over clients, for each kind of inference that all of them report."""
-    tests = [s.test for s in scores]
-    if not tests:
+    return _means([s.test for s in scores])
+
+
+def mean_measures(scores: Iterable[Scores]) -> dict[str, float]:
+    """Returns the unweighted mean over clients of every measure besides accuracy that all of them report."""
+    return _means([s.measures for s in scores])
+
+
+def _means(said: Sequence[dict[str, float]]) -> dict[str, float]:
+    if not said:
         return {}
-    shared = set(tests[0]).intersection(*tests)
-    return {kind: sum(map(itemgetter(kind), tests)) / len(tests) for kind in tests[0] if kind in shared}
+    shared = set(said[0]).intersection(*said)
+    return {name: sum(map(itemgetter(name), said)) / len(said) for name in said[0] if name in shared}
+
+
+def recall_by_class(scores: Iterable[Scores]) -> dict[int, float]:
+    """Returns of every class the share of all clients' test samples that their own client's model tells right."""
+    num, hits = Counter[int](), Counter[int]()
+    for counts in (s.per_class for s in scores if s.per_class):
+        num.update(dict(zip(counts.classes, counts.num, strict=True)))
+        hits.update(dict(zip(counts.classes, counts.hits, strict=True)))
+    return {s: hits[s] / num[s] for s in sorted(num)}
 
 
 def rounds_to_target(records: Sequence[RoundRecord], target: float) -> int | None:

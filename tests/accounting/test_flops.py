@@ -15,6 +15,7 @@ from fedssa.methods import METHODS, FedProto, FedSSAPlus, Standalone
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from tests.conftest import at, make_client
+from tests.simulate.test_inputs import recipe
 from tests.tiny import needs_of, tiny
 
 
@@ -88,6 +89,17 @@ def test_torchs_own_counter_says_the_same_of_convolutions() -> None:
     with using("torch"), FlopCounterMode(display=False) as counter:
         client.net.extractor(x)
     assert 3 * _flops_of_pass(client) == counter.get_total_flops()
+
+
+def test_a_layer_that_torch_computes_whole_is_counted() -> None:
+    """An LSTM of 8 from 3 numbers has 4 · 8 · (3 + 8) products a step; a step here is one of 8 in time."""
+    settings = parse_settings(recipe("series", ("Remembering",), {"name": "standalone"}))
+    client = SimulatedClients.prepared(settings).client(0)
+    assert _flops_of_pass(client) == 2 * 4 * 8 * (3 + 8) * 8
+    assert torch._C._get_mkldnn_enabled()
+    text = SimulatedClients.prepared(parse_settings(recipe("texts", ("Attending",)))).client(0)
+    attention, feed = 4 * 6 * 8 * 8 + 2 * 6 * 6 * 8, 2 * 6 * 8 * 16
+    assert _flops_of_pass(text) == 2 * (attention + feed)
 
 
 def test_what_methods_add() -> None:

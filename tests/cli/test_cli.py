@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -249,3 +250,46 @@ def test_ctrl_c_says_how_to_go_on(here: Path, workers: str) -> None:
     assert stopped, err
     assert "Traceback" not in err
     assert len(RunDir.open(here / "run").records()) == int(stopped[1]) + 1
+
+
+SITES = """
+import numpy as np
+from torch import nn
+from fedssa import Site
+
+x, y = np.eye(4, dtype=np.float32).repeat(5, axis=0), np.arange(4).repeat(5)
+sites = {name: Site(model=nn.Linear(4, 4), train=(x, y), test=(x, y)) for name in ("north", "south")}
+"""
+
+
+def test_sites_are_run_and_two_runs_are_told_to_be_equal_or_not(command: Command, here: Path) -> None:
+    (here / "sites.py").write_text(SITES)
+    options = ("--set", "models.width=4", "--set", "rounds.total=1", "--workers", "1")
+    assert command("run", "sites.py", *options).code == 0
+    told = RunDir.open(here / "runs" / "sites-fedssa-s0").about["command"]
+    assert told.startswith(f"fedssa run {here}/sites.py:sites.north {here}/sites.py:sites.south --set seed=0 ")
+    assert command(*shlex.split(told)[1:], "--out", "again", "--workers", "1").code == 0
+    same = command("diff", "runs/sites-fedssa-s0", "again")
+    assert (same.code, same.out.strip()) == (0, "equal: 1 round; 4 uploads and states have the same digests")
+    assert command("run", "sites.py:sites.north", "sites.py:sites.south", *options, "--set", "seed=1").code == 0
+    other = command("diff", "again", "runs/sites-fedssa-s1")
+    assert other.code == 1
+    assert "different: again and runs/sites-fedssa-s1" in other.out
+    assert "round 0: client 0 upload_digest is " in other.out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["nowhere.py"], "nowhere.py: there is no such file"),
+        (["nowhere.py", "tiny.toml"], "tiny.toml: is no site; a recipe is run by itself"),
+        (["tiny.toml", "--federation", "hq"], "tiny.toml: is no site; a recipe is run by itself"),
+        (["nowhere.py", "--data-dir", "x"], "--data-dir: sites have data of their own; leave it out"),
+        (["diff", "nowhere", "tiny"], "nowhere: not a run directory"),
+    ],
+)
+def test_sites_that_are_none_are_refused_in_one_line(command: Command, words: list[str], reason: str) -> None:
+    result = command(*(words if words[0] == "diff" else ["run", *words]))
+    assert result.code == 2
+    assert reason in result.err
+    assert result.err.count("\n") == 1

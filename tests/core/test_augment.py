@@ -214,7 +214,7 @@ def test_data_without_augmentation_stay_as_they_are() -> None:
 def format_client(names: tuple[str, ...], kernel: Kernel, *, channels_last: bool) -> Client:
     client = image_client(augmented=False, augment=True, kernel=kernel)
     client.augmentations, client.net.channels_last = names, channels_last
-    client.data.train.x.set_(images(6, 9, 7, 3))  # type: ignore[call-overload]
+    client.data.train.x.set_(images(6, 9, 7, 3))
     return client
 
 

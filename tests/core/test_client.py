@@ -21,7 +21,7 @@ from fedssa.core.training import Batch
 from fedssa.errors import ClientError
 from fedssa.methods import METHODS, PRESETS, FedSSA, Standalone
 from fedssa.methods.fedssa import GlobalRows
-from fedssa.records import Scores
+from fedssa.records import ClassCounts, Scores
 from tests.conftest import PUBLIC, at, copies, declared, make_client, same_bits, server_at, share_memory, tiny_net
 
 FORMS = [
@@ -58,7 +58,8 @@ def test_all_that_a_client_says_in_a_round() -> None:
 
 
 def test_all_that_scores_say() -> None:
-    assert names(Scores) == ["test", "num_test", "val", "num_val"]
+    assert names(Scores) == ["test", "num_test", "val", "num_val", "per_class", "metrics", "val_metrics"]
+    assert names(ClassCounts) == ["classes", "num", "hits", "predicted"]
 
 
 # TASK: S = 3 classes, d = 2, so a row has 3 numbers; the client has seen the classes 0 and 1

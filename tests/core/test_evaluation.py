@@ -23,11 +23,17 @@ IDENTITY = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 
 # -- samples as input ------------------------------------------------------------------------------------------
 def test_bytes_become_minus_one_to_one() -> None:
-    x = as_input(torch.tensor([[0, 255, 51, 204]], dtype=torch.uint8))
+    x = as_input(torch.tensor([0, 255, 51, 204], dtype=torch.uint8).reshape(1, 4, 1, 1)).flatten(1)
     assert x.dtype == torch.float32
     # 0 / 127.5 - 1 = -1 and 255 / 127.5 - 1 = 1 exactly; 51 / 127.5 - 1 = 0.4 - 1; 204 / 127.5 - 1 = 1.6 - 1
     assert x[0, :2].tolist() == [-1.0, 1.0]
     assert x[0, 2:].tolist() == pytest.approx([-0.6, 0.6], abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_whole_numbers_that_are_no_image_stay_whole(dtype: torch.dtype) -> None:
+    x = as_input(torch.tensor([[0, 255, 51, 204]]).to(dtype))
+    assert (x.dtype, x.tolist()) == (torch.int64, [[0, 255, 51, 204]])
 
 
 def test_floats_are_taken_as_they_are() -> None:

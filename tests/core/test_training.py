@@ -123,7 +123,8 @@ class MeanOfFirst(Method[Nothing, Nothing, Nothing]):
         client.stats.add("count", torch.tensor(len(batch.y)))
         nothing: Tensor = 0 * client.net(batch.x).sum()  # with a gradient
         client.stats.add("sum", batch.x[:, 0].sum() + nothing)
-        return batch.x[:, 0].mean() + nothing
+        mean: Tensor = batch.x[:, 0].mean() + nothing
+        return mean
 
 
 def test_the_loss_is_the_mean_over_samples_not_over_batches() -> None:

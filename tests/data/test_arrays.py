@@ -1,4 +1,5 @@
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,11 @@ def test_digest_sees_type_shape_pixels_and_labels_but_no_names() -> None:
         ((5, 1, 8, 9), "uint8", (5, 8, 9, 1), "uint8"),
         ((5, 3, 8, 3), "uint8", (5, 3, 8, 3), "uint8"),
         ((5, 8, 9, 4), "float64", (5, 8, 9, 4), "float32"),
-        ((5, 7), "uint8", (5, 7), "float32"),
+        ((5, 7), "uint8", (5, 7), "int64"),
+        ((5, 7), "uint16", (5, 7), "int64"),
+        ((5, 7), "bool", (5, 7), "bool"),
+        ((5, 7, 2), "bool", (5, 7, 2), "bool"),
+        ((5, 2, 3, 4, 6), "float64", (5, 2, 3, 4, 6), "float32"),
         ((5, 7), "float64", (5, 7), "float32"),
         ((5, 7), "float16", (5, 7), "float32"),
     ],
@@ -58,12 +63,71 @@ def test_forms_of_x(given_shape: tuple[int, ...], dtype: str, shape: tuple[int, 
     assert (arrays.x.shape, arrays.x.dtype.name) == (shape, kept)
 
 
-@pytest.mark.parametrize("shape", [(2, 7), (2, 8, 9), (2, 8, 9, 3), (2, 3, 8, 9)])
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
-def test_numbers_that_would_have_to_be_converted_are_refused(shape: tuple[int, ...], dtype: str) -> None:
-    """A token's id or a count is no feature: whoever means one says so."""
-    with pytest.raises(DataError, match=f"^here: x is {dtype}; give images as uint8 .*, features as float32$"):
+@pytest.mark.parametrize(
+    ("given_shape", "dtype", "shape", "kept"),
+    [
+        ((5, 8, 9), "float64", (5, 8, 9), "float32"),
+        ((5, 8, 9), "uint8", (5, 8, 9), "int64"),
+        ((5, 8, 9, 3), "float32", (5, 9, 3, 8), "float32"),  # a batch gives 8 × 9 × 3 back
+        ((5, 8, 9, 3), "int32", (5, 8, 9, 3), "int64"),
+        ((5, 7), "float32", (5, 7), "float32"),
+    ],
+)
+def test_forms_of_tensors(given_shape: tuple[int, ...], dtype: str, shape: tuple[int, ...], kept: str) -> None:
+    arrays = arrays_from(np.ones(given_shape, dtype), [0, 1, 2, 1, 0], None, "here", "tensor")
+    check(arrays, "here")
+    assert (arrays.x.shape, arrays.x.dtype.name) == (shape, kept)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 9), (2, 8, 9, 3), (2, 3, 8, 9)])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_whole_numbers_are_no_images(shape: tuple[int, ...], dtype: str) -> None:
+    line = f'^here: x is {dtype} with {len(shape)} axes; give images as uint8 .* or say kind = "tensor"'
+    with pytest.raises(DataError, match=line):
         arrays_from(np.ones(shape, dtype), [0, 1], None, "here")
+
+
+def test_named_arrays_have_one_order_and_one_digest() -> None:
+    ids, mask = np.arange(12).reshape(6, 2), np.arange(12).reshape(6, 2) % 3 > 0
+    one = canonical(arrays_from({"ids": ids, "mask": mask}, [0, 1, 2, 0, 1, 2], None, "here"))
+    other = canonical(arrays_from({"mask": mask[::-1], "ids": ids[::-1]}, [2, 1, 0, 2, 1, 0], None, "here"))
+    assert {name: array.tolist() for name, array in one.x.items()} == {n: a.tolist() for n, a in other.x.items()}
+    assert digest_of(one.x, one.y) == digest_of(other.x, other.y)
+    assert sorted(zip(one.x["ids"][:, 0].tolist(), one.y.tolist(), strict=True)) == [
+        (0, 0), (2, 1), (4, 2), (6, 0), (8, 1), (10, 2)
+    ]  # fmt: skip
+    assert digest_of({"ids": one.x["ids"], "musk": one.x["mask"]}, one.y) != digest_of(one.x, one.y)
+
+
+def test_kinds_of_named_arrays_may_differ() -> None:
+    x = {"photo": np.ones((2, 4, 5)), "steps": np.ones((2, 4, 5)), "table": np.ones((2, 3))}
+    found = arrays_from(x, [0, 1], None, "here", {"steps": "tensor"}).x
+    assert {name: array.shape for name, array in found.items()} == {
+        "photo": (2, 4, 5, 1), "steps": (2, 4, 5), "table": (2, 3)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("x", "kind", "line"),
+    [
+        ([[1, 2], [3]], "image", "here: x cannot be one array .*; make all of one shape, for example padded"),
+        (np.array([[1, 2], [3]], dtype=object), "image", "here: x has samples of different shapes; make all of one"),
+        ({"ids": [[1, 2], [3]]}, "image", "here: ids cannot be one array"),
+        ({"ids": [["a", "b"], ["c", "d"]]}, "image", "here: ids is <U1 of shape"),
+        ({"ids": np.ones((3, 2))}, "image", "here: 3 samples of ids and 2 labels"),
+        ({"ids": np.ones((2, 0))}, "image", r"here: ids is float32 of shape \(2, 0\)"),
+        ({"a b": np.ones((2, 2))}, "image", "here: input 'a b' goes to a model as a keyword argument"),
+        ({}, "image", "here: x is an empty dict"),
+        ({"ids": np.ones((2, 2))}, {"mask": "tensor"}, "here: kind names 'mask', which is no input; they are ids"),
+        (np.ones((2, 2)), {"x": "tensor"}, "here: kind is of arrays by name, and x is one array"),
+        (np.ones((2, 2)), "series", "here: kind 'series' is unknown; it is one of image, tensor"),
+        (np.array([[2**63], [0]], dtype=np.uint64), "image", "here: x holds 9223372036854775808, which is too large"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(x: object, kind: Any, line: str) -> None:
+    with pytest.raises(DataError, match=f"^{line}") as caught:
+        check(arrays_from(x, [0, 1], None, "here", kind), "here")
+    assert "\n" not in str(caught.value)
 
 
 def test_channels_first_are_moved_last() -> None:

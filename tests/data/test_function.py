@@ -73,7 +73,7 @@ def test_a_damaged_entry_is_made_anew() -> None:
         (own("number"), "own_data_of_test:number is no function"),
         (own("broken"), "own_data_of_test:broken failed: IndexError: list index out of range"),
         (own("pair", m=3), r"own_data_of_test:pair failed: TypeError: pair\(\) got an unexpected keyword"),
-        (own("odd"), r"own_data_of_test:odd returned str: return \(x, y\) or a mapping"),
+        (own("odd"), r"own_data_of_test:odd: gave a str; it should be \(x, y\) or a mapping"),
         (own("mapping", names=("a",)), "own_data_of_test:mapping: label 1 is out of range"),
     ],
 )

@@ -17,7 +17,7 @@ ENCODED = [png(image) for image in IMAGES]
 LABELS = [0, 1, 2, 2, 1, 0]
 
 
-def load(tmp_path: Path, columns: dict[str, Any], **options: str) -> Dataset:
+def load(tmp_path: Path, columns: dict[str, Any], **options: Any) -> Dataset:
     return prepare(Parquet(dir=str(write_parquet(tmp_path / "some.parquet", columns)), **options))
 
 
@@ -114,8 +114,9 @@ def test_usual_names_are_preferred(tmp_path: Path) -> None:
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "x has rows of different length or none"),
         ({"x": [[1.0], [None]], "y": [0, 1]}, {}, "x has missing numbers"),
         ({"x": [[1.0], [1.0]], "y": [0, -1]}, {}, "label -1 is out of range"),
-        ({"x": [[1], [2]], "y": [0, 1]}, {}, "x is int64; give images as uint8"),
-        ({"x": IMAGES.tolist(), "y": LABELS}, {}, "x is int64; give images as uint8"),
+        ({"x": IMAGES.tolist(), "y": LABELS}, {}, "x is int64 with 4 axes; give images as uint8"),
+        ({"x": [[1]], "y": [0]}, {"inputs": ("x", "m")}, "has no column 'm'"),
+        ({"x": [[1]], "y": [0]}, {"inputs": ("x",), "image": "x"}, "data.image and data.inputs both name columns"),
         ({"x": pa.array([], pa.list_(pa.float32())), "y": pa.array([], pa.int64())}, {}, "x has no rows"),
     ],
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedssa.core.samples import Samples
+from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors, tensors_of
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.server.run import run_federation
@@ -128,11 +129,21 @@ def simulated_site(table: str, client: int) -> Site:
     clients = _population(table)
     parts: dict[str, Any] = {name: _pair(part) for name, part in clients.data(client)._asdict().items()}
     augmentations = getattr(clients.settings.data, "augmentations", ())
-    return Site(model=lambda task: build_net(clients.settings, client, task), augmentations=augmentations, **parts)
+    return Site(
+        model=lambda task: build_net(clients.settings, client, task),
+        augmentations=augmentations,
+        per_class=clients.settings.run.per_class,
+        **parts,
+    )
 
 
 def _pair(samples: Samples) -> tuple[Any, Any]:
-    return samples.x.numpy(), samples.y.numpy()
+    x = (
+        {name: tensor.numpy() for name, tensor in samples.x.items()}
+        if isinstance(samples.x, dict)
+        else samples.x.numpy()
+    )
+    return x, samples.y.numpy()
 
 
 @dataclass(frozen=True)
@@ -160,7 +171,8 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     text = json.dumps(settings.table)
     num_clients, public = settings.partition.clients, _population(text).public
     if public is not None:
-        np.savez(folder / "public.npz", x=public.samples.x.numpy(), y=public.samples.y.numpy())
+        x, y = _pair(public.samples)
+        np.savez(folder / "public.npz", **(x if isinstance(x, dict) else {"x": x}), y=y)
     (folder / FILE_NAME).write_text(federation_toml(table, [f"c{k}" for k in range(num_clients)], **deploy))
     configs = {}
     for client in range(num_clients):
@@ -179,19 +191,25 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     return Sites(read_federation(folder), folder, configs)
 
 
+def _inputs(task: Task) -> dict[str, Any]:
+    if isinstance(task.inputs, dict):
+        return {"inputs": {name: asdict(one) for name, one in task.inputs.items()}}
+    return {"input_shape": list(task.input_shape), "input_type": task.inputs.type}
+
+
 def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) -> str:
     """What the clients of a simulation would agree on."""
     table = parse_settings(recipe).table
     task, public = _population(json.dumps(table)).task, _population(json.dumps(table)).public
     sections = {
-        "task": {"classes": task.num_classes, "input_shape": list(task.input_shape)},
+        "task": {"classes": task.num_classes, **_inputs(task)},
         "models": {
             "width": table["models"]["width"],
             "shared": table["models"]["shared"] or table["models"]["archs"][-1],
             "server": table["models"]["server"],
         },
         **{name: table[name] for name in ("local", "server", "rounds", "method")},
-        "run": {"kernel": table["run"]["kernel"]},
+        "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }
     if public is not None:

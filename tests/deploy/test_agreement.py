@@ -45,7 +45,7 @@ def test_the_least_that_is_one(tmp_path: Path) -> None:
         ({"clients": []}, "clients: should be a list of names"),
         ({"clients": ["a", "a"]}, "two of them have the same name"),
         ({"clients": ["../a"]}, "should be of letters"),
-        ({"task": {"classes": 10}}, "task.input_shape is missing"),
+        ({"task": {"classes": 10}}, "task: input_shape is missing"),
         ({"task": {"classes": 1, "input_shape": [5]}}, "task.classes = 1"),
         ({"task": 7}, r"task = 7: should be a table, \[task\]"),
         ({"data": {"name": "digits"}}, "unknown setting data"),

@@ -6,22 +6,27 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import Message
+from torch import nn
 
+import fedssa
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.tensors import blob_of
 from fedssa.deploy.messages import REFUSALS, from_records
 from fedssa.errors import AnswerError
 from fedssa.records import Scores
+from fedssa.sites.site import Site
 from tests.deploy.in_process import FEW, InProcessGrid, node, payload_said_in, record_in, said_in, sites_of, tensors_in
 from tests.deploy.wrong import with_parts, with_said
 from tests.tiny import tiny
 
 SCORES = ["test", "num_test", "val", "num_val"]
+OPT_IN = ["per_class", "metrics", "val_metrics"]  # if the site's owner says so; if the federation agreed on metrics
 
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> InProcessGrid:
-    sites = sites_of(tiny(data=FEW, rounds={"total": 2, "fraction": 0.5}), tmp_path_factory.mktemp("boundary"))
+    table = tiny(data=FEW, rounds={"total": 2, "fraction": 0.5}, run={"per_class": False})
+    sites = sites_of(table, tmp_path_factory.mktemp("boundary"))
     grid = sites.grid()
     list(sites.run(grid))
     return grid
@@ -57,7 +62,27 @@ def test_all_that_an_answer_says(grid: InProcessGrid) -> None:
         assert list(said["answer"]["scores"]) == SCORES
     # flops: only if they are counted; tuning_flops: only then, and if the method tunes
     assert {field.name for field in fields(Answer)} == {*mine, "payload", "flops", "tuning_flops"}
-    assert [field.name for field in fields(Scores)] == SCORES
+    assert [field.name for field in fields(Scores)] == [*SCORES, *OPT_IN]
+
+
+def test_counts_per_class_and_metrics_are_sent_by_those_who_agreed_to_it(tmp_path: Path) -> None:
+    run = {"metrics": ["tests.core.own_metrics:top_two"]}
+    table = tiny(data=FEW, rounds={"total": 1, "fraction": 0.5}, run=run)
+    sites = sites_of(table, tmp_path)
+    grid = sites.grid()
+    records = list(sites.run(grid))
+    said = [said_in(reply) for _, reply in grid.seen]
+    for scores in [*(hello["start"] for hello in said[:4]), *(reply["answer"]["scores"] for reply in said[4:])]:
+        assert list(scores) == [*SCORES, *OPT_IN]
+        assert list(scores["per_class"]) == ["classes", "num", "hits", "predicted"]
+        assert list(scores["metrics"]) == list(scores["val_metrics"]) == ["top_two"]
+    simulated = fedssa.run(table, out=tmp_path / "simulated")
+    assert [r.scores for r in records[-1].clients] == [r.scores for r in simulated.records[-1].clients]
+    assert sites.federation.agreement != sites_of(tiny(data=FEW), tmp_path).federation.agreement
+
+
+def test_a_site_tells_no_counts_per_class_unless_its_owner_says_so() -> None:
+    assert Site(model=nn.Identity(), train=(), test=()).per_class is False
 
 
 def test_the_tensors_are_the_methods_payload(grid: InProcessGrid) -> None:

@@ -102,7 +102,7 @@ def test_public_data_that_do_not_fit_are_told(method: str, public: dict[str, Any
 def test_other_inputs_than_the_tasks_are_told(tmp_path: Path) -> None:
     sites = sites_of(TALKING, tmp_path)
     np.savez(tmp_path / "public.npz", x=np.zeros((50, 7), dtype=np.float32), y=np.arange(50) % 10)
-    with pytest.raises(DataError, match=r"public\.npz: its inputs are \(7,\), the task's are \(6,\)"):
+    with pytest.raises(DataError, match=r"public\.npz: its samples are 7, the task's are 6"):
         _ = read_federation(sites.folder).public
 
 

@@ -11,7 +11,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.message import num_params, owned
 from fedssa.core.method import Upload
 from fedssa.core.optim import SGD
-from fedssa.core.samples import LocalData, Samples
+from fedssa.core.samples import Input, LocalData, Samples
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
@@ -69,7 +69,7 @@ def test_the_whole_model_goes_up_and_comes_down() -> None:
 
 def test_all_begin_with_the_servers_model_whatever_models_shared_says() -> None:
     settings = parse_settings(tiny(method={"name": "fedavg"}, models={"archs": ["mlp-2"], "shared": "mlp-3"}))
-    task = task_of(settings, num_classes=10, input_shape=(6,))
+    task = task_of(settings, num_classes=10, inputs=Input((6,)))
     method = FedAvg()
     down = method.downlink(method.server_init(server_at(-1, task, seed=3)), info(0, 0), server_at(0, task, seed=3))
     nets = []

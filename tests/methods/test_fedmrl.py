@@ -16,7 +16,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.message import num_params, owned
 from fedssa.core.method import Upload
 from fedssa.core.optim import SGD
-from fedssa.core.samples import LocalData, Samples
+from fedssa.core.samples import Input, LocalData, Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import digest, layout_of, module_state
@@ -253,7 +253,7 @@ def test_an_upload_has_the_small_nets_layout_at_its_width() -> None:
 def cifar(num_classes: int, d1: int) -> tuple[Task, FedMRL, Client]:
     models = {"archs": ["cnn-1"], "shared": "cnn-5", "width": 500}
     settings = parse_settings(tiny(models=models, method={"name": "fedmrl", "d1": d1}))
-    task = task_of(settings, num_classes, (3, 32, 32))
+    task = task_of(settings, num_classes, Input((3, 32, 32)))
     images = Samples(torch.zeros(4, 32, 32, 3, dtype=torch.uint8), torch.arange(4))
     net, method = build("cnn-1", MODELS["cnn-1"], task), FedMRL(d1=d1)
     return task, method, make_client(net=net, data=LocalData(images, images, images), task=task, method=method)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedssa.records import ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.records import ClassCounts, ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
 from fedssa.runs.directory import RunDir, fill_run_dir
 
 Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
@@ -79,6 +79,18 @@ def with_flops(run_dir: RunDir, flops: int, *, server: int | None = None, tuning
             clients = tuple(replace(client, flops=flops, tuning_flops=tuning) for client in record.clients)
             record = replace(record, clients=clients, server_flops=server)
         run_dir.append(record)
+    return run_dir
+
+
+def with_counts(run_dir: RunDir, hits: tuple[int, int], **metrics: float) -> RunDir:
+    """As if each client had five test samples of both classes, of which it tells so many right."""
+    counts = ClassCounts((0, 1), (5, 5), hits, (hits[0] + 5 - hits[1], hits[1] + 5 - hits[0]))
+    records = run_dir.records()
+    run_dir.rounds_file.write_bytes(b"")
+    for record in records:
+        measured = (replace(c.scores, per_class=counts, metrics=metrics or None) for c in record.clients)
+        clients = tuple(replace(c, scores=s) for c, s in zip(record.clients, measured, strict=True))
+        run_dir.append(replace(record, clients=clients))
     return run_dir
 
 

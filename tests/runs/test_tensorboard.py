@@ -15,7 +15,8 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 import fedssa
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
-from fedssa.runs.tensorboard import EventLog, Tracking, track_ended
+from fedssa.runs.tensorboard import EventLog, TensorBoard, track_ended
+from fedssa.runs.trackers import Tracking
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
 from tests.report.fake_runs import make_run
 from tests.tiny import tiny
@@ -119,7 +120,7 @@ def test_checksums_are_right(tmp_path: Path) -> None:
 
 
 def test_several_runs_one_after_another(tmp_path: Path) -> None:
-    tracking = Tracking()
+    tracking = Tracking([TensorBoard()])
     for name in ("a", "b"):
         run = make_run(tmp_path / name, [{0: 0.1}])
         tracking.heard(run.path, run.records()[-1])

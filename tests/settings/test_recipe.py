@@ -14,7 +14,7 @@ from fedssa.core.method import Method
 from fedssa.errors import SettingsError
 from fedssa.methods import FedSSA, Standalone
 from fedssa.settings.about import without_defaults
-from fedssa.settings.recipe import load_settings, override, parse_settings, read_recipe
+from fedssa.settings.recipe import override, parse_settings, read_recipe
 from tests.tiny import tiny
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
@@ -22,7 +22,7 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_is_valid(recipe: Path) -> None:
-    load_settings(recipe)
+    parse_settings(read_recipe(recipe))
 
 
 def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:

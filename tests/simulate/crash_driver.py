@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedssa.simulate.run import resume, run  # imports torch now, once, and not in every child
+from fedssa.api.run import resume, run  # imports torch now, once, and not in every child
 from tests.tiny import tiny
 
 

@@ -23,6 +23,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.studies.catalogue import Entry
 from fedssa.studies.rehearsal import Rehearsal
+from tests.simulate.test_inputs import recipe
 from tests.tiny import needs_of, tiny
 
 TYPICAL = (0, 1)  # every client has five classes: the first of each architecture stands for it
@@ -79,6 +80,13 @@ def test_a_run_of_one_round_has_nothing_to_send_down() -> None:
 def test_public_samples_are_those_of_the_recipe() -> None:
     rehearsal = Rehearsal(tiny(public={"name": "slice", "share": 0.1, "per_round": 30}))
     assert rehearsal.numbers("ds-fl").up == (30 * S,) * 2
+
+
+def test_named_inputs_are_rehearsed_too() -> None:
+    rehearsal = Rehearsal(recipe("texts", ("Deep", "Convolving")))
+    assert rehearsal.numbers("fedssa").up == (4 * 9, 4 * 9)  # rows of 8 weights and a bias
+    with pytest.raises(SettingsError, match="averages inputs, so its input must be one tensor of floats"):
+        rehearsal.numbers("hfd")
 
 
 def test_what_a_run_would_refuse_is_refused() -> None:

@@ -54,6 +54,7 @@ def test_the_page_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {client.bytes_up for client in records[1].clients if client.id == 0} == {
         6 * 501 * 4 + 6 * 8
     }  # … what it sent
+    assert "equal: 3 rounds; 18 uploads and states have the same digests" in said  # they had been simulated before
     monkeypatch.chdir(tmp_path)
     assert fedssa.load_client("north.safetensors", "sites.py:north").header.out_features == 10
     assert not re.search("Traceback", said)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from typing_extensions import override
@@ -115,7 +116,7 @@ def counting() -> Iterator[Callable[[], int]]:
 def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int:
     pool = places(client, phase, ctx)
     index = pool[torch.arange(size) % len(pool)]
-    with only(client, phase.trains), seeded(0, "training"), using("torch"):  # the counter cannot see what C computes
+    with only(client, phase.trains), seeded(0, "training"), _seen_by_the_counter():
         batch = batch_at(client, phase, index, ctx, 0, None, augment=False)
         with counting() as counted:
             phase.loss(client, batch).backward()  # type: ignore[no-untyped-call]
@@ -126,6 +127,21 @@ def _flops_of_pass(client: Client) -> int:
     """Counts one sample's way through the extractor."""
     x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64))
     client.net.eval()
-    with torch.no_grad(), using("torch"), counting() as counted:
+    with (
+        _seen_by_the_counter(),
+        counting() as counted,
+    ):  # without gradients, torch would run a transformer's layer whole
         client.net.extractor(x)
     return counted()
+
+
+@contextmanager
+def _seen_by_the_counter() -> Iterator[None]:
+    """Has torch compute all products one by one: the counter cannot see into C, oneDNN's LSTM and fused attention."""
+    was_enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with using("torch"), sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(was_enabled)

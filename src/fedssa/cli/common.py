@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from fedssa.cli.completion import methods, recipes
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.runs.trackers import Tracking
     from fedssa.settings.recipe import Settings
 
 WIDE = 160  # columns of a table that is not shown on a terminal
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Model-heterogeneous personalized federated learning: FedSSA and the methods it is compared with.",
@@ -26,11 +27,15 @@ app = typer.Typer(
 out = Console(width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
-Recipe = Annotated[Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False)]
+Recipe = Annotated[
+    Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False, autocompletion=recipes)
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. local.epochs=2.")
 ]
-MethodName = Annotated[str | None, typer.Option("--method", help="Another method (its options at their defaults).")]
+MethodName = Annotated[
+    str | None, typer.Option("--method", help="Another method (its options at their defaults).", autocompletion=methods)
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data (data.dir).")]
 Figure = Annotated[Path | None, typer.Option("--figure", help="Write a picture (PNG) to this file.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes.  [default: one per core]")]
@@ -46,6 +51,18 @@ TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write events for TensorBoard into the run directory, live.")
 ]
 
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option("--tracker", metavar="NAME", help="tensorboard, mlflow, wandb, or an import path; may be repeated."),
+]
+
+
+def tracking(names: list[str] | None, *, tensorboard: bool) -> "Tracking":
+    from fedssa.runs.trackers import Tracking
+    from fedssa.settings.trackers import trackers_of
+
+    return Tracking(trackers_of(dict.fromkeys([*(names or []), *(["tensorboard"] if tensorboard else [])])))
+
 
 def recipe_settings(
     recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
@@ -58,15 +75,21 @@ def recipe_settings(
 def recipe_table(
     recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> dict[str, Any]:
-    from fedssa.settings.recipe import override, read_recipe
+    from fedssa.settings.recipe import read_recipe
 
-    table = read_recipe(recipe)
-    if method:
-        table["method"] = {"name": method}
-    for assignment in assignments or []:
-        table = override(table, assignment)
+    table = changed(read_recipe(recipe), assignments, method)
     if data_dir and isinstance(table.get("data", {}), dict):
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
+    return table
+
+
+def changed(table: dict[str, Any], assignments: list[str] | None, method: str | None) -> dict[str, Any]:
+    """Puts what the options say in the place of what a file says."""
+    from fedssa.settings.recipe import override
+
+    table = {**table, "method": {"name": method}} if method else table
+    for assignment in assignments or []:
+        table = override(table, assignment)
     return table
 
 

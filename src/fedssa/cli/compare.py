@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from fedssa.cli.common import DataDir, Ray, Recipe, Set, TensorBoard, Workers, app, out, recipe_table
+from fedssa.cli.common import (
+    DataDir,
+    Ray,
+    Recipe,
+    Set,
+    TensorBoard,
+    Trackers,
+    Workers,
+    app,
+    out,
+    recipe_table,
+    tracking,
+)
 from fedssa.cli.study import run_planned
 from fedssa.errors import SettingsError
 
@@ -25,6 +37,7 @@ def compare(
     ray: Ray = None,
     keep_models: Annotated[bool, typer.Option("--keep-models", help="Keep every client's model of every run.")] = False,
     tensorboard: TensorBoard = False,
+    trackers: Trackers = None,
 ) -> None:
     """Compare methods over seeds. Runs that exist are not repeated, so a comparison can be stopped and continued."""
     from fedssa.report.figures.pictures import draw_comparison
@@ -39,7 +52,9 @@ def compare(
     planned = plan(table, names, seeds, out_dir, keep_models)
     if reference not in {run.settings.table["method"]["name"] for run in planned}:
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
-    run_planned(planned, out_dir, workers, tensorboard=tensorboard, ray=ray)
+    run_planned(
+        planned, out_dir, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard, ray=ray
+    )
     runs = [RunDir.open(run.path) for run in planned]
     out.print(comparison_tables(compare_methods([summarise(run) for run in runs], reference), reference))
     draw_comparison(runs, out_dir / "curves.png")

@@ -13,9 +13,13 @@ from fedssa.errors import DataError
 EXTRAS = {
     "data": ("pillow", "pyarrow"),
     "flower": ("flwr",),
+    "mlflow": ("mlflow-skinny",),
+    "notebook": ("ipython", "pandas"),
+    "onnx": ("onnx", "onnxscript"),
     "ray": ("ray",),
     "report": ("matplotlib", "scikit-learn"),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
 }
 
 

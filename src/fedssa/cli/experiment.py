@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedssa.cli.common import TensorBoard, Workers, app, err, out, print_list
+from fedssa.cli.common import TensorBoard, Trackers, Workers, app, err, out, print_list, tracking
+from fedssa.cli.completion import experiments
 from fedssa.cli.study import run_planned
 from fedssa.errors import SettingsError
 
@@ -23,7 +24,10 @@ Only = "Only these, separated by commas."
 
 @app.command()
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="Without it: the list of experiments.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Without it: the list of experiments.", show_default=False, autocompletion=experiments),
+    ] = None,
     scale: Annotated[
         str, typer.Option(help="full (as in the paper), reduced (hours on two cores) or smoke.")
     ] = "reduced",
@@ -37,6 +41,7 @@ def experiment(
     workers: Workers = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data.")] = None,
     tensorboard: TensorBoard = False,
+    trackers: Trackers = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs, and the command of each one alone.")
     ] = False,
@@ -57,7 +62,7 @@ def experiment(
         _look_only_in(data_dir, {run.cell.data for run in runs})
     planned = _plan(name, runs, out_dir)
     _announce(name, scale, planned, NUM_SAMPLES[runs[0].cell.data], workers)
-    run_planned(planned, out_dir, workers, tensorboard=tensorboard)
+    run_planned(planned, out_dir, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard)
     _show(name, runs, out_dir)
 
 

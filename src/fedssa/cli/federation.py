@@ -22,6 +22,12 @@ class LabelsOf(StrEnum):
     none = "none"
 
 
+class TypeOf(StrEnum):
+    float32 = "float32"
+    int64 = "int64"
+    bool = "bool"
+
+
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="The coordinator's directory.")]
 Name = Annotated[str, typer.Argument(help="One of the clients in federation.toml.", show_default=False)]
 
@@ -43,7 +49,10 @@ def init_command(
         int, typer.Option(min=1, max=65535, help="Of the SuperLink, on loopback.")
     ] = SUPERLINK_PORT,
     classes: Annotated[int, typer.Option(min=2, help="Classes of the task.")] = 10,
-    input_shape: Annotated[str, typer.Option(help="Of the task: channels,height,width or size.")] = "1,32,32",
+    input_shape: Annotated[
+        str, typer.Option(help="Of the task: channels,height,width of images, or any other numbers.")
+    ] = "1,32,32",
+    input_type: Annotated[TypeOf, typer.Option(help="Of the task: int64 for token ids.")] = TypeOf.float32,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys: only on loopback.")] = False,
 ) -> None:
     """Write what a coordinator needs: certificates, configuration, programs, systemd units, a reverse proxy."""
@@ -59,6 +68,7 @@ def init_command(
         names,
         classes=classes,
         input_shape=_numbers("--input-shape", input_shape),
+        input_type=input_type.value,
     )
     _say(f"written: {directory}; read {directory / 'README.md'}, then edit {directory / 'federation.toml'}")
 

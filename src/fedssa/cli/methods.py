@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fedssa.cli.common import DataDir, Set, app, err, out, plain, print_list, recipe_table
+from fedssa.cli.completion import methods as names
 from fedssa.errors import ClientError, ModelError, SettingsError
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ WIDTH = 100  # columns of the table, at most
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="One method, to read all about it.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One method, to read all about it.", show_default=False, autocompletion=names)
+    ] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(

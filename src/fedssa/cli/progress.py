@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from fedssa.cli.common import err
-
-SPEED_OVER = 1800.0  # seconds that the time left is estimated from, since a round may take minutes
+from fedssa.runs.progress import Heard, accuracy_of, bar, rounds_of
+from fedssa.runs.progress import run_progress as live
 
 if TYPE_CHECKING:
     from fedssa.records import RoundRecord
@@ -17,27 +17,14 @@ if TYPE_CHECKING:
     from fedssa.studies.plan import Planned
 
 
-def _bar() -> Progress:
-    shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    return Progress(*shown, *times, console=err, speed_estimate_period=SPEED_OVER)
-
-
 @contextmanager
-def run_progress(begun: "Run") -> Iterator[Any]:
+def run_progress(begun: "Run") -> Iterator[Heard]:
     """A live bar on a terminal, a plain line a round elsewhere."""
     total, name = begun.settings.rounds.total, begun.settings.table["method"]["name"]
     if not err.is_terminal:
-        yield lambda record: err.print(f"{name}: {rounds_done(begun)}, {_accuracy(record)}")
+        yield lambda record: err.print(f"{name}: {rounds_of(record, total)}, {accuracy_of(record)}")
         return
-    with _bar() as bar:
-        done = max(0, len(begun.records) - 1)
-        task = bar.add_task(name, total=total, completed=done, accuracy="starting")
-
-        def heard(record: "RoundRecord") -> None:
-            description = f"{name}: {rounds_done(begun)}"
-            bar.update(task, completed=record.t + 1, description=description, accuracy=_accuracy(record))
-
+    with live(name, max(0, len(begun.records) - 1), total, err) as heard:
         yield heard
 
 
@@ -46,11 +33,11 @@ def overall_progress(work_left: Mapping[Path, float]) -> Iterator[Any]:
     """Shows one display over all runs, which measures progress in work, since rounds may differ."""
     if not err.is_terminal:
         yield lambda run, record: err.print(
-            f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}, {_accuracy(record)}"
+            f"{run.name}: {rounds_of(record, run.settings.rounds.total)}, {accuracy_of(record)}"
         )
         return
-    with _bar() as bar:
-        yield _Overall(bar, work_left).heard
+    with bar(err) as shown:
+        yield _Overall(shown, work_left).heard
 
 
 class _Overall:
@@ -69,15 +56,11 @@ class _Overall:
             self._current, self._left_of_current = run.path, self._work_left[run.path]
         work = run.work_a_round if record.t >= 0 else 0
         self._left_of_current -= work
-        description = f"{run.name}: round {record.t + 1} of {run.settings.rounds.total}"
+        description = f"{run.name}: {rounds_of(record, run.settings.rounds.total)}"
         self._bar.update(
-            self._task, total=self._total, advance=work, description=description, accuracy=_accuracy(record)
+            self._task, total=self._total, advance=work, description=description, accuracy=accuracy_of(record)
         )
 
 
 def rounds_done(begun: "Run") -> str:
     return f"round {max(0, len(begun.records) - 1)} of {begun.settings.rounds.total}"
-
-
-def _accuracy(record: "RoundRecord") -> str:
-    return "no accuracy yet" if record.headline is None else f"accuracy {record.headline:.2%}"

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from fedssa.cli.common import Figure, app, out
+from fedssa.cli.completion import runs
 
 
 @app.command()
 def show(
-    run_dirs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False)],
+    run_dirs: Annotated[list[Path], typer.Argument(help="Run directories.", show_default=False, autocompletion=runs)],
     clients: Annotated[bool, typer.Option("--clients", help="Also a table of the clients.")] = False,
     figure: Figure = None,
 ) -> None:

@@ -11,16 +11,23 @@ from fedssa.cli.progress import overall_progress
 
 if TYPE_CHECKING:
     from fedssa.records import RoundRecord
+    from fedssa.runs.trackers import Tracking
     from fedssa.studies.plan import Planned
 
 
 def run_planned(
-    planned: "Sequence[Planned]", out_dir: Path, workers: int | None, *, tensorboard: bool, ray: str | None = None
+    planned: "Sequence[Planned]",
+    out_dir: Path,
+    workers: int | None,
+    track: "Tracking",
+    *,
+    tensorboard: bool,
+    ray: str | None = None,
 ) -> None:
     """Runs those that have not ended, and refuses a directory of other settings before the first of them starts."""
     from fedssa.runs.directory import RunDir
-    from fedssa.runs.environment import usable_cores
-    from fedssa.runs.tensorboard import Tracking, track_ended
+    from fedssa.runs.environment import usual_workers
+    from fedssa.runs.tensorboard import track_ended
     from fedssa.simulate.worker import keep_freed_memory
     from fedssa.studies.plan import one_pool, run_all
 
@@ -29,15 +36,14 @@ def run_planned(
         if not all(run.ended() for run in planned):
             keep_freed_memory()
             with (
-                one_pool(out_dir, workers or (None if ray else usable_cores()), ray) as pool,
-                closing(Tracking()) as tracking,
+                one_pool(out_dir, workers or (None if ray else usual_workers()), ray) as pool,
+                closing(track),
                 overall_progress(work_left) as show,
             ):
 
                 def heard(run: "Planned", record: "RoundRecord") -> None:
                     show(run, record)
-                    if tensorboard:
-                        tracking.heard(run.path, record)
+                    track.heard(run.path, record)
 
                 run_all(planned, pool, heard)
     except KeyboardInterrupt:

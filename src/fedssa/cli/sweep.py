@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedssa.cli.common import DataDir, MethodName, Recipe, Set, TensorBoard, Workers, app, err, out, recipe_table
+from fedssa.cli.common import (
+    DataDir,
+    MethodName,
+    Recipe,
+    Set,
+    TensorBoard,
+    Trackers,
+    Workers,
+    app,
+    err,
+    out,
+    recipe_table,
+    tracking,
+)
 from fedssa.cli.study import run_planned
 
 if TYPE_CHECKING:
@@ -30,6 +43,7 @@ def sweep(
     workers: Workers = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
+    trackers: Trackers = None,
 ) -> None:
     """Try all combinations of some settings and choose by the clients' validation parts, never by their test parts."""
     from fedssa.report.tables.selection import candidate, choose, selection_table
@@ -43,7 +57,7 @@ def sweep(
     runs = [run for of_one in planned for run in of_one]
     there = sum(run.ended() for run in runs)
     err.print(f"{len(combined)} combinations, {len(runs)} runs, {there} there already, {len(runs) - there} left")
-    run_planned(runs, folder, workers, tensorboard=tensorboard)
+    run_planned(runs, folder, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard)
     candidates = [
         candidate(one.choice, [RunDir.open(run.path) for run in of_one])
         for one, of_one in zip(combined, planned, strict=True)

@@ -6,7 +6,7 @@ Every round it is in:  Answer
 
 import copy
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Self, TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from fedssa.core.class_weights import class_weights
 from fedssa.core.context import Context
-from fedssa.core.evaluation import evaluate
+from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.message import message, owned, tensors_in
 from fedssa.core.method import Method, Up
@@ -107,6 +107,7 @@ class Client:
         kernel: Kernel = "auto",
         public: Public | None = None,
         group: str | None = None,
+        measures: Measures | None = None,
     ) -> None:
         self.id, self.task, self.seed, self._local, self.device = client_id, task, seed, local, torch.device("cpu")
         refuse_unfit(local.precision, self.device)
@@ -114,6 +115,7 @@ class Client:
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
         self.augmentations, self.kernel, self.group = augmentations, kernel, group
         self.method, self.stats, self.num_passed = method, Stats(), 0
+        self.measures = measures or Measures()
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
         self._count_flops, self._ctx = count_flops, Context(task, seed, public)
@@ -250,7 +252,7 @@ class _Tuned:
         """Returns the tuned model's scores, with the headline from before as kind `untuned`."""
         test = after.test | {"untuned": self.before.headline}
         val = after.val | ({"untuned": next(iter(self.before.val.values()))} if after.val else {})
-        return Scores(test, after.num_test, val, after.num_val)
+        return replace(after, test=test, val=val)
 
 
 def _tensors(kept: object) -> Collection[Tensor]:

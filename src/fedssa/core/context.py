@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
 from fedssa.core.public import Public
-from fedssa.core.samples import Samples
+from fedssa.core.samples import Inputs, Samples, count, rows
 from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.task import Task
 from fedssa.core.tensors import all_finite
@@ -103,7 +103,8 @@ class ServerContext(Context):
                 yield Step(len(index), [Batch(x[index], labels[index], index)])
 
     @torch.no_grad()
-    def outputs(self, module: nn.Module, x: Tensor) -> Tensor:
+    def outputs(self, module: nn.Module, x: Inputs) -> Tensor:
         """Returns a module's outputs on rows of x, in eval mode."""
         module.eval()
-        return torch.cat([module(part) for part in torch.split(x, EVAL_BATCH)])
+        starts = range(0, count(x), EVAL_BATCH)
+        return torch.cat([module(rows(x, slice(start, start + EVAL_BATCH))) for start in starts])

@@ -1,35 +1,100 @@
 """A client scores its own model on its own data, once a round and once before the first."""
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from fedssa.core.samples import Samples
 from fedssa.core.training import EVAL_BATCH, batch_of
-from fedssa.records import Scores
+from fedssa.errors import ClientError
+from fedssa.records import ClassCounts, Scores
 
 if TYPE_CHECKING:
     from fedssa.core.client import AnyMethod, Client
+
+Metric = Callable[[Tensor, Tensor], Any]  # of logits [n, S] and labels int64 [n]; it returns a finite number
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Says what a client is measured by besides accuracy."""
+
+    per_class: bool = False  # counts of each class of its test samples
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # a user's own
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Says what a model told of some samples; the logits are of the headline's kind."""
+
+    answers: Mapping[str, Tensor]  # by kind of inference: the class of each sample
+    logits: Tensor
+    labels: Tensor
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        return {kind: int((told == self.labels).sum()) / len(told) for kind, told in self.answers.items()}
+
+    @property
+    def per_class(self) -> ClassCounts:
+        told = next(iter(self.answers.values()))
+        num, hits, predicted = (torch.bincount(y) for y in (self.labels, told[told == self.labels], told))
+        classes = num.nonzero().flatten()
+        return ClassCounts(tuple(classes.tolist()), *(_at(classes, counts) for counts in (num, hits, predicted)))
 
 
 def evaluate(client: "Client", method: "AnyMethod") -> Scores:
     """Scores the client's own model on its own validation and test samples."""
     for module in (client.net, *client.modules()):
         module.eval()
+    test, val = (_told(client, method, samples) for samples in (client.data.test, client.data.val))
     return Scores(
-        test=_accuracy(client, method, client.data.test),
-        num_test=len(client.data.test),
-        val=_accuracy(client, method, client.data.val),
-        num_val=len(client.data.val),
+        test=test.accuracy,
+        num_test=len(test.labels),
+        val=val.accuracy,
+        num_val=len(val.labels),
+        per_class=test.per_class if client.measures.per_class and test.answers else None,
+        metrics=_metrics(client, test),
+        val_metrics=_metrics(client, val),
     )
 
 
 @torch.no_grad()
-def _accuracy(client: "Client", method: "AnyMethod", samples: Samples) -> dict[str, float]:
-    correct: dict[str, int] = {}
+def _told(client: "Client", method: "AnyMethod", samples: Samples) -> _Told:
+    answers, logits = dict[str, list[Tensor]](), list[Tensor]()
     for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
-        x = batch_of(client, samples, batch)
-        for kind, logits in method.predict(client, x).items():
-            hits = int((logits.argmax(dim=1) == samples.y[batch]).sum())
-            correct[kind] = correct.get(kind, 0) + hits
-    return {kind: hits / len(samples) for kind, hits in correct.items()}
+        found = method.predict(client, batch_of(client, samples, batch))
+        for kind, values in found.items():
+            answers.setdefault(kind, []).append(values.argmax(dim=1))
+        if client.measures.metrics:
+            logits.append(next(iter(found.values())))
+    return _Told({kind: torch.cat(told) for kind, told in answers.items()}, torch.cat(logits or [_NONE]), samples.y)
+
+
+_NONE = torch.zeros(0)
+
+
+def _at(classes: Tensor, counts: Tensor) -> tuple[int, ...]:
+    """Returns the counts of these classes; one that is larger than any counted has none."""
+    return tuple(int(counts[s]) if s < len(counts) else 0 for s in classes.tolist())
+
+
+def _metrics(client: "Client", told: _Told) -> dict[str, float] | None:
+    if not client.measures.metrics or not told.answers:
+        return None
+    return {name: _value(client, name, metric, told) for name, metric in client.measures.metrics.items()}
+
+
+def _value(client: "Client", name: str, metric: Metric, told: _Told) -> float:
+    try:
+        said = metric(told.logits, told.labels)
+        value = math.nan if isinstance(said, (str, bytes)) else float(said)
+    except Exception as error:  # a user's metric may raise anything
+        raise ClientError(f"client {client.id}: metric {name}: {type(error).__name__}: {error}") from error
+    if not math.isfinite(value):
+        raise ClientError(f"client {client.id}: metric {name}: gives {said!r}, which is not a finite number")
+    return value

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Len, Lt
 from torch import Tensor
@@ -48,7 +48,7 @@ class LocalTraining(Training):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    x: Tensor  # as a model takes it: [B, ...], or [views, B, ...] if the method wants several
+    x: Any  # Inputs, as a model takes them: [B, ...], or [views, B, ...] if the method wants several
     y: Tensor  # int64 [B]
     index: Tensor  # places in the client's samples, or in X_t; of "both": −1 − j is the client's own sample j
 

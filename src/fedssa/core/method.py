@@ -11,8 +11,9 @@ from torch import Tensor
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
-from fedssa.errors import AnswerError
+from fedssa.errors import AnswerError, SettingsError
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client, ClientInfo
@@ -81,6 +82,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
@@ -132,13 +134,22 @@ class Method(ABC, Generic[Server, Down, Up]):
     def check(self, up: Up, info: "ClientInfo", ctx: "Context") -> None:
         """Raises AnswerError for what types and shapes of the fields cannot say."""
 
-    def predict(self, client: "Client", x: Tensor) -> dict[str, Tensor]:
-        """Returns named logits; the first is the headline."""
+    def predict(self, client: "Client", x: Any) -> dict[str, Tensor]:
+        """Returns named logits of x, a batch of inputs as a model takes them; the first is the headline."""
         return {"head": client.net(x)}
 
     def metrics(self, before: Server, after: Server) -> dict[str, float]:
         """Returns what a round's record should say of the server: how far it moved, what it has counted."""
         return {}
+
+    def refuse_unfit(self, task: "Task", server: "Training") -> None:
+        """Raises SettingsError unless the method can do something with this task; asked before a run starts."""
+        if self.needs_float_inputs and not task.takes_floats:
+            raise SettingsError(
+                f"{type(self).__name__} {self.needs_float_inputs}, so its input must be one tensor of floats; "
+                f"the data have {in_words(task.inputs)}: choose another method"
+            )
+        self.refuse(task, server)
 
     def refuse(self, task: "Task", server: "Training") -> None:
         """Raises SettingsError if it can do nothing with such a task or such a [server]; asked before a run starts."""

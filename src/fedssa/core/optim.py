@@ -56,8 +56,8 @@ class Optimiser(ABC):
 class SGD(Optimiser):
     """g ← ∇ + λ·p;  v ← m·v + g;  p ← p - lr·v."""
 
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    weight_decay: Annotated[float, Ge(0)] = 0.0
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9  # m; it stands beside lr in a recipe
+    weight_decay: Annotated[float, Ge(0)] = 0.0  # λ; it stands beside lr in a recipe
 
     @override
     def start(self, params: Iterable[nn.Parameter]) -> Steps:
@@ -112,10 +112,10 @@ class _SGDSteps(Steps):
 class Adam(Optimiser):
     """Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015; the decay is a part of the gradient."""
 
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999
-    eps: Annotated[float, Gt(0)] = 1e-8
-    weight_decay: Annotated[float, Ge(0)] = 0.0
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # decay of the mean of gradients
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.999  # decay of the mean of their squares
+    eps: Annotated[float, Gt(0)] = 1e-8  # added to the root of that mean
+    weight_decay: Annotated[float, Ge(0)] = 0.0  # λ; it stands beside lr in a recipe
 
     @override
     def start(self, params: Iterable[nn.Parameter]) -> Steps:
@@ -127,7 +127,7 @@ class Adam(Optimiser):
 class AdamW(Adam):
     """Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019: the decay is apart from the gradient."""
 
-    weight_decay: Annotated[float, Ge(0)] = 0.01
+    weight_decay: Annotated[float, Ge(0)] = 0.01  # λ; it stands beside lr in a recipe
 
     @override
     def start(self, params: Iterable[nn.Parameter]) -> Steps:

@@ -77,6 +77,4 @@ def arithmetic_of(precision: Precision, device: torch.device) -> Arithmetic:
 
 def refuse_unfit(precision: Precision, device: torch.device) -> None:
     if precision == "fp16" and device.type == "cpu":
-        raise SettingsError(
-            'local.precision = "fp16": a CPU does not train in it; use "bf16" or "float32"'
-        )
+        raise SettingsError('local.precision = "fp16": a CPU does not train in it; use "bf16" or "float32"')

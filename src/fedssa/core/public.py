@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedssa.core.samples import Samples
+from fedssa.core.samples import Samples, named
 from fedssa.core.seeds import torch_rng
 from fedssa.core.tensors import digest
 from fedssa.errors import SettingsError
@@ -45,4 +45,4 @@ class Public:
 def public_data(samples: Samples, labels: Labels, per_round: int) -> Public:
     if per_round > len(samples):
         raise SettingsError(f"public.per_round = {per_round}: there are only {len(samples)} public samples")
-    return Public(samples, labels, digest({"x": samples.x, "y": samples.y}), per_round)
+    return Public(samples, labels, digest({**named(samples.x), "y": samples.y}), per_round)

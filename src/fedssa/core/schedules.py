@@ -17,8 +17,8 @@ class Schedule(ABC):
     be without a warm-up. Subclass as a frozen, keyword-only dataclass.
     """
 
-    over: Literal["rounds", "steps"] = "rounds"
-    warmup: Annotated[int, Ge(0)] = 0
+    over: Literal["rounds", "steps"] = "rounds"  # what a place is: a round of the run, or a step of a phase
+    warmup: Annotated[int, Ge(0)] = 0  # so many places are grown into: 1/warmup, 2/warmup, …, 1
 
     def factor(self, t: int, num_rounds: int, step: int, num_steps: int) -> float:
         """Returns the factor in `step` of a phase of round t, both from 0; clients that sit out do not fall behind."""
@@ -45,7 +45,7 @@ class Constant(Schedule):
 class Cosine(Schedule):
     """Falls from 1 along half a cosine, and would reach `final` in the place after the last."""
 
-    final: Annotated[float, Ge(0), Le(1)] = 0.0
+    final: Annotated[float, Ge(0), Le(1)] = 0.0  # the factor at the end
 
     @override
     def shape(self, at: int, of: int) -> float:
@@ -57,8 +57,8 @@ class Cosine(Schedule):
 class StepDecay(Schedule):
     """The factor is gamma^⌊place / every⌋."""
 
-    every: Annotated[int, Ge(1)]
-    gamma: Annotated[float, Gt(0), Le(1)] = 0.1
+    every: Annotated[int, Ge(1)]  # so many places have one factor
+    gamma: Annotated[float, Gt(0), Le(1)] = 0.1  # by which each next one is multiplied
 
     @override
     def shape(self, at: int, of: int) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from typing_extensions import override
 
+from fedssa.core.samples import Input, Inputs, Samples, as_input, each, form_of, in_words, is_image
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
@@ -25,24 +26,39 @@ class SplitModel(nn.Module):
         self.channels_last = channels_last  # False: the extractor wants x contiguous (it uses .view, say)
 
     @override
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Inputs) -> Tensor:
         logits: Tensor = self.header(self.extractor(x))
         return logits
 
 
-def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> SplitModel:
+class ByName(nn.Module):
+    """Gives a model its named inputs as keyword arguments; all others may call it with one argument x."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    @override
+    def forward(self, x: dict[str, Tensor]) -> Tensor:
+        out: Tensor = self.module(**x)
+        return out
+
+
+def split(module: nn.Module, task: Task, *, probe: Inputs | None = None) -> SplitModel:
     """Splits a copy of `module`, and proves on a probe batch that the two parts together still are the module.
 
     A header without bias gets one of zeros. A representation that is not `task.width` wide gets a projection
     (linear + ReLU) and a new header behind it: only then does the function change.
     """
     if probe is None:
-        probe = _probe(task)
+        probe = probe_of(task)
+    if isinstance(task.inputs, dict):
+        module = ByName(module)
     try:
         module = _materialised(module, probe)
         whole = copy.deepcopy(module)
     except Exception as error:  # a user's module may raise anything
-        raise ModelError(f"{_title(module)}: cannot be copied ({_line(error)})") from error
+        raise ModelError(f"{_title(module)}: cannot be copied ({first_line(error)})") from error
     name, linear = _last_linear_that_runs(whole, probe)
     if linear.out_features != task.num_classes:
         raise ModelError(
@@ -61,29 +77,54 @@ def split(module: nn.Module, task: Task, *, probe: Tensor | None = None) -> Spli
 
 
 def checked(model: SplitModel, task: Task) -> SplitModel:
-    """Returns a model that came split already, once it has run on the task's input in both modes."""
-    probe = _probe(task)
+    """Returns a model that came split already, once a copy has run on the task's input in both modes."""
+    if isinstance(task.inputs, dict) and not any(isinstance(m, ByName) for m in model.extractor.modules()):
+        model.extractor = ByName(model.extractor)  # `split` would have done that
+    probe = probe_of(task)
     for training in (False, True):
-        _forward(model, probe, training=training)
+        _forward(copy.deepcopy(model), probe, training=training)
     model.channels_last = _runs_channels_last(model, probe)
     return model
 
 
-def _probe(task: Task) -> Tensor:
-    return torch.randn(PROBE_SIZE, *task.input_shape, generator=torch.Generator().manual_seed(0))
+def probe_of(task: Task) -> Inputs:
+    """Returns real samples if the task has some, and else a batch of the right shapes and types."""
+    if task.probe is not None:
+        return task.probe
+    if isinstance(task.inputs, Input):
+        return _made_up(task.inputs)
+    return {name: _made_up(one) for name, one in task.inputs.items()}
 
 
-def _materialised(module: nn.Module, probe: Tensor) -> nn.Module:
-    """Gives lazy layers their weights in a first forward pass, from the caller's random stream."""
+def probe_from(samples: Samples) -> Inputs:
+    """Returns the first samples as a model takes them, some of them twice if there are few."""
+    found: Inputs = as_input(samples.take(torch.arange(PROBE_SIZE) % len(samples)).x)
+    return found
+
+
+def _made_up(one: Input) -> Tensor:
+    """Draws floats in [-1, 1]; a whole number is 0, which every vocabulary has, and a mask hides nothing."""
+    size = (PROBE_SIZE, *one.shape)
+    if one.type == "float32":
+        return torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
+
+
+def _materialised(module: nn.Module, probe: Inputs) -> nn.Module:
+    """Gives lazy layers their weights in a first forward pass, from the caller's random stream.
+
+    It runs in eval mode, so that no statistics of the probe stay in them.
+    """
     if not any(isinstance(m, LazyModuleMixin) for m in module.modules()):
         return module
     module = copy.deepcopy(module)
+    was_training = module.training
     with torch.no_grad():
-        module(probe)
-    return module
+        module.eval()(probe)
+    return module.train(was_training)
 
 
-def _last_linear_that_runs(module: nn.Module, probe: Tensor) -> tuple[str, nn.Linear]:
+def _last_linear_that_runs(module: nn.Module, probe: Inputs) -> tuple[str, nn.Linear]:
     ran: list[str] = []
     linears = {name: m for name, m in module.named_modules() if isinstance(m, nn.Linear)}
 
@@ -126,7 +167,7 @@ def _without(module: nn.Module, name: str) -> nn.Module:
     return module
 
 
-def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Tensor) -> None:
+def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe: Inputs) -> None:
     """Compares in training mode too, because a dropout behind the header would show only there."""
     for training in (False, True):
         before, after = (_forward(copy.deepcopy(m), probe, training=training) for m in (module, parts))
@@ -137,26 +178,30 @@ def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe:
             )
 
 
-def _runs_channels_last(parts: SplitModel, probe: Tensor) -> bool:
-    if probe.ndim != 4:
+def _runs_channels_last(parts: SplitModel, probe: Inputs) -> bool:
+    if not any(is_image(x) for x in (probe.values() if isinstance(probe, dict) else (probe,))):
         return False
     model = copy.deepcopy(parts).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
-        _forward(model, probe.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2), training=True)
+        _forward(model, each(_in_nhwc_memory, probe), training=True)
     except ModelError:
         return False
     return True
 
 
-def _forward(module: nn.Module, probe: Tensor, *, training: bool) -> Tensor:
+def _in_nhwc_memory(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if is_image(x) else x
+
+
+def _forward(module: nn.Module, probe: Inputs, *, training: bool) -> Tensor:
     was_training = module.training
     module.train(training)
     try:
         with torch.no_grad(), seeded(0, "start"):
             out = module(probe)
     except Exception as error:  # a user's module may raise anything
-        shape = "×".join(map(str, probe.shape[1:]))
-        raise ModelError(f"{_title(module)}: does not run on an input of {shape} ({_line(error)})") from error
+        form = in_words(form_of(probe, stored=False))
+        raise ModelError(f"{_title(module)}: does not run on an input of {form} ({first_line(error)})") from error
     finally:
         module.train(was_training)
     if not isinstance(out, Tensor) or out.ndim != 2:
@@ -165,14 +210,14 @@ def _forward(module: nn.Module, probe: Tensor, *, training: bool) -> Tensor:
 
 
 def _title(module: nn.Module) -> str:
-    return type(module).__name__
+    return type(module.module if isinstance(module, ByName) else module).__name__
 
 
 def _kind(value: object) -> str:
     return f"a tensor of {value.ndim} dimensions" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 

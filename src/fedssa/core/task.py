@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from fedssa.core.samples import Form, Input, Inputs, read, written
 from fedssa.core.seeds import seeded
 from fedssa.core.tensors import Layout, layout_of, module_state
 from fedssa.errors import SettingsError
@@ -28,15 +29,17 @@ class TaskFacts:
     width: int
     num_rounds: int
     num_clients: int = 0
+    inputs: dict[str, Input] | None = None  # of each by its name, "" if it has none; None: one tensor of floats
 
     def task(self) -> "Task":
-        return Task(self.num_classes, self.input_shape, self.width, self.num_rounds, self.num_clients)
+        form = read(self.inputs or {}, self.input_shape)
+        return Task(self.num_classes, (), self.width, self.num_rounds, self.num_clients, inputs=form)
 
 
 @dataclass(frozen=True)
 class Task:
     num_classes: int  # S
-    input_shape: tuple[int, ...]  # (channels, height, width) of an image, (size,) of a vector
+    input_shape: tuple[int, ...]  # (channels, height, width) of an image, (size,) of a vector; () if inputs have names
     width: int = 500  # d, the size of the representation: every header is [S, d] with bias
     num_rounds: int = 1  # T
     num_clients: int = 0  # N; 0 if it is not known
@@ -44,6 +47,24 @@ class Task:
     build_shared: BuildShared | None = field(default=None, compare=False, repr=False)  # models.shared
     build_server: Build | None = field(default=None, compare=False, repr=False)  # models.server
     prototypes: Mapping[str, Build] = field(default_factory=dict, compare=False, repr=False)  # models.prototypes
+    inputs: Form = field(default=Input(()), hash=False)  # shape and type of the input, or of each by its name
+    probe: Inputs | None = field(default=None, compare=False, repr=False)  # some real samples, as a model takes them
+
+    def __post_init__(self) -> None:
+        if self.inputs == Input(()):
+            object.__setattr__(self, "inputs", Input(self.input_shape))
+        shape = self.inputs.shape if isinstance(self.inputs, Input) else ()
+        object.__setattr__(self, "input_shape", shape)
+
+    @property
+    def has_images(self) -> bool:
+        several = self.inputs.values() if isinstance(self.inputs, dict) else (self.inputs,)
+        return any(one.type == "float32" and len(one.shape) == 3 for one in several)
+
+    @property
+    def takes_floats(self) -> bool:
+        """Tells whether the input is one tensor of floats, so that inputs can be averaged, changed or made up."""
+        return isinstance(self.inputs, Input) and self.inputs.type == "float32"
 
     @torch.no_grad()
     def scale(self, header: nn.Linear) -> None:
@@ -94,4 +115,5 @@ class Task:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    return TaskFacts(task.num_classes, task.input_shape, task.width, task.num_rounds, task.num_clients)
+    facts = (task.num_classes, task.input_shape, task.width, task.num_rounds, task.num_clients)
+    return TaskFacts(*facts, written(task.inputs) or None)

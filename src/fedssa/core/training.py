@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedssa.core.augment import draw
 from fedssa.core.fitting import Batch, Fitted, LocalTraining, Step, Training, fit, num_batches
 from fedssa.core.precision import arithmetic_of
-from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.samples import LocalData, Samples, as_input, joined
 from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
-from fedssa.kernels import using
+from fedssa.kernels import Moves, using
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client
@@ -157,24 +157,26 @@ def batch_at(
     if phase.data != "both":
         return Batch(batch_of(client, public, index), public.y[index], index)
     mine = index < 0
-    x = torch.cat([batch_of(client, own, -1 - index[mine]), batch_of(client, public, index[~mine])])
+    x = joined([batch_of(client, own, -1 - index[mine]), batch_of(client, public, index[~mine])])
     return Batch(
         x, torch.cat([own.y[-1 - index[mine]], public.y[index[~mine]]]), torch.cat([index[mine], index[~mine]])
     )
 
 
-def batch_of(client: "Client", samples: Samples, index: Tensor) -> Tensor:
+def batch_of(client: "Client", samples: Samples, index: Tensor) -> Any:
     return samples.batch(index, channels_last=client.net.channels_last)
 
 
-def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Tensor:
-    """Returns augmented views of a training batch: [views, B, ...], or [B, ...] if there is one."""
-    samples = client.data.train
+def views(client: "Client", index: Tensor, num_views: int, ctx: "Context", step: int, stream: str | None) -> Any:
+    """Returns views of a training batch, [views, B, ...], or [B, ...] if there is one; images in them are augmented."""
     rng = torch_rng(ctx.seed, "augment", t=ctx.t, client=client.id, step=step, phase=stream)
-    size = samples.x.shape[1:3]
-    drawn = (draw(client.augmentations, len(index), *size, rng) if len(size) == 2 else None for _ in range(num_views))
-    augmented = [samples.batch(index, channels_last=client.net.channels_last, moves=moves) for moves in drawn]
-    return torch.stack(augmented) if num_views > 1 else augmented[0]
+
+    def moves(height: int, width: int) -> Moves:
+        return draw(client.augmentations, len(index), height, width, rng)
+
+    samples, channels_last = client.data.train, client.net.channels_last
+    augmented = [samples.batch(index, channels_last=channels_last, draw=moves) for _ in range(num_views)]
+    return joined(augmented, torch.stack) if num_views > 1 else augmented[0]
 
 
 # -- passes without training -----------------------------------------------------------------------------------------

@@ -2,51 +2,29 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from fedssa.data.inputs import Kinds, Stored, array_of, check_inputs, named, standard, taken
 from fedssa.errors import DataError
-
-FORMS = (("uint8", 4), ("float32", 4), ("float32", 2))  # type and number of axes of x
-TYPES = "give images as uint8 (0 to 255) or float32, features as float32"  # other numbers are not converted in silence
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """Holds samples: images of uint8 are mapped to [-1, 1] later; float32 is used as it is."""
+    """Holds samples: images of uint8 are mapped to [-1, 1] later; everything else is used as it is."""
 
-    x: np.ndarray  # uint8 or float32 [n, H, W, C], or float32 [n, d]
+    x: Any  # Stored: images uint8 or float32 [n, H, W, C], or float32, int64 or bool [n, ...]; or several by name
     y: np.ndarray  # int64 [n]
     class_names: tuple[str, ...]
+    kind: Kinds = "image"  # what the axes of x are; what is no image is not augmented
 
 
-def arrays_from(x: object, y: object, class_names: Sequence[str] | None, where: str) -> Arrays:
-    """Makes Arrays of what users store: bytes or floats, channels first or last, labels as numbers or names."""
-    labels, names = number_labels(np.asarray(y), class_names, where)
-    return Arrays(standard_x(np.asarray(x), where), labels, names)
-
-
-def standard_x(x: np.ndarray, where: str) -> np.ndarray:
-    if x.ndim not in (2, 3, 4) or x.dtype.kind not in "biuf":
-        raise DataError(
-            f"{where}: x is {x.dtype} of shape {x.shape}; "
-            "it must be numbers of shape [n, d] (vectors), [n, H, W] or [n, H, W, C] (images)"
-        )
-    if x.dtype.kind != "f" and x.dtype != np.uint8:
-        raise DataError(f"{where}: x is {x.dtype}; {TYPES}")
-    if x.ndim == 2:
-        return _float32(x)
-    if x.ndim == 3:
-        x = x[..., None]
-    elif x.shape[1] in (1, 3) and x.shape[3] not in (1, 3):
-        x = x.transpose(0, 2, 3, 1)
-    return _float32(x) if x.dtype.kind == "f" else np.ascontiguousarray(x)
-
-
-def _float32(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # a number too large becomes infinity, which `check` refuses
-        return np.ascontiguousarray(x, dtype=np.float32)
+def arrays_from(x: object, y: object, class_names: Sequence[str] | None, where: str, kind: Kinds = "image") -> Arrays:
+    """Makes Arrays of what users store: any numbers, channels first or last, labels as numbers or names."""
+    labels, names = number_labels(array_of(y, "y", where), class_names, where)
+    return Arrays(standard(x, kind, where), labels, names, kind)
 
 
 def number_labels(y: np.ndarray, class_names: Sequence[str] | None, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -75,42 +53,38 @@ def _count_names(y: np.ndarray, where: str) -> tuple[str, ...]:
 
 def check(arrays: Arrays, where: str) -> None:
     """Refuses arrays that are not of the form that `Arrays` promises."""
-    x, y, num_classes = arrays.x, arrays.y, len(arrays.class_names)
-    if (x.dtype.name, x.ndim) not in FORMS or 0 in x.shape[1:]:
-        raise DataError(
-            f"{where}: x is {x.dtype} of shape {x.shape}; "
-            "it must be uint8 or float32 [n, H, W, C], or float32 [n, d], with no empty side"
-        )
+    y, num_classes = arrays.y, len(arrays.class_names)
     if y.dtype != np.int64 or y.ndim != 1:
         raise DataError(f"{where}: labels are {y.dtype} of shape {y.shape}; they must be int64 of shape [n]")
-    if len(x) != len(y) or not len(x):
-        raise DataError(f"{where}: {len(x)} samples and {len(y)} labels; there must be as many, and at least one")
+    check_inputs(arrays.x, len(y), where)
     if y.min() < 0 or y.max() >= num_classes:
         wrong = int(y.min()) if y.min() < 0 else int(y.max())
         raise DataError(
             f"{where}: label {wrong} is out of range; with {num_classes} classes use 0 to {num_classes - 1}"
         )
-    if x.dtype == np.float32 and not np.isfinite(x).all():
-        bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(axis=1)))
-        raise DataError(f"{where}: sample {bad} of x holds NaN or infinity; all values must be finite in float32")
 
 
 def canonical(arrays: Arrays) -> Arrays:
     """Sorts the samples by a hash of each, so that their order no longer tells where they came from."""
-    x, y = np.ascontiguousarray(arrays.x), np.ascontiguousarray(arrays.y, dtype="<i8")
-    keys = [_sample_key(x[i], y[i : i + 1]) for i in range(len(y))]
+    x = [np.ascontiguousarray(array) for _, array in named(arrays.x)]
+    y = np.ascontiguousarray(arrays.y, dtype="<i8")
+    keys = [_sample_key([array[i] for array in x], y[i : i + 1]) for i in range(len(y))]
     order = sorted(range(len(y)), key=keys.__getitem__)
-    return Arrays(x[order], y[order], arrays.class_names)
+    return replace(arrays, x=taken(arrays.x, order), y=y[order])
 
 
-def _sample_key(pixels: np.ndarray, label: np.ndarray) -> bytes:
-    key = hashlib.blake2b(pixels.data, digest_size=16)
-    key.update(label.data)
+def _sample_key(inputs: Sequence[np.ndarray], label: np.ndarray) -> bytes:
+    key = hashlib.blake2b(digest_size=16)
+    for array in (*inputs, label):
+        key.update(array.data)
     return key.digest()
 
 
-def digest_of(x: np.ndarray, y: np.ndarray) -> str:
-    digest = hashlib.sha256(f"{x.dtype.str} {x.shape} {y.dtype.str} {y.shape}\n".encode())
-    digest.update(x.data)
+def digest_of(x: Stored, y: np.ndarray) -> str:
+    """Hashes types, shapes and values; names only where there are several inputs."""
+    said = "".join(f"{name} " * isinstance(x, dict) + f"{a.dtype.str} {a.shape} " for name, a in named(x))
+    digest = hashlib.sha256(f"{said}{y.dtype.str} {y.shape}\n".encode())
+    for _, array in named(x):
+        digest.update(array.data)
     digest.update(y.data)
     return digest.hexdigest()

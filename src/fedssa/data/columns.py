@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedssa.data.images import decode_images
+from fedssa.data.inputs import RAGGED
 from fedssa.data.places import optional
 from fedssa.errors import DataError
 
@@ -23,7 +24,7 @@ def is_image(kind: Any) -> bool:
         return _is_binary(kind)
     while _is_list(kind):
         kind = kind.value_type
-    return bool(types.is_integer(kind) or types.is_floating(kind))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def is_label(kind: Any) -> bool:
@@ -82,7 +83,7 @@ def _stacked(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
     parts = [_dense(chunk, where) for column, where in columns for chunk in column.chunks if len(chunk)]
     shapes = sorted({part.shape[1:] for part in parts})
     if len(shapes) > 1:
-        raise DataError(f"{columns[0][1]} has rows of shapes {shapes}: all samples must have one shape")
+        raise DataError(f"{columns[0][1]} has rows of shapes {shapes}: {RAGGED}")
     return np.concatenate(parts)
 
 
@@ -92,7 +93,7 @@ def _dense(chunk: Any, where: str) -> np.ndarray:
     while _is_list(chunk.type):
         lengths = optional("pyarrow.compute").list_value_length(chunk).unique().to_pylist()
         if len(lengths) != 1 or None in lengths:
-            raise DataError(f"{where} has rows of different length or none: all samples must have one shape")
+            raise DataError(f"{where} has rows of different length or none: {RAGGED}")
         shape += lengths
         chunk = chunk.flatten()
     if chunk.null_count:

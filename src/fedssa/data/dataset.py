@@ -1,7 +1,8 @@
 """A data set that is ready to use was decoded once, has canonical order, and is mapped from the cache.
 
 A source (`Cifar10`, `Parquet`, ...) finds files and decodes them; `prepare` keeps the result in
-`<cache>/arrays/<key>/` as x.npy, y.npy and meta.json, so that other processes can open it at no cost.
+`<cache>/arrays/<key>/` as x.npy (or x.NAME.npy of each named input), y.npy and meta.json, so that other processes can
+open it at no cost.
 """
 
 import dataclasses
@@ -18,13 +19,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from fedssa.data.arrays import Arrays, canonical, check, digest_of
+from fedssa.data.inputs import Kinds, Stored, named
 from fedssa.data.places import cache_folder, make_folder, place_of, unwritable
 from fedssa.errors import DataError
 
 __all__ = ["Arrays", "Dataset", "Source", "prepare"]
 
 FORMAT = 2  # of a cache entry; a new number makes all old entries unused
-META, NAMES = "meta.json", ("x.npy", "y.npy", "meta.json")
+META = "meta.json"
 
 
 class Source(Protocol):
@@ -40,11 +42,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    x: np.ndarray  # uint8 or float32 [n, H, W, C], or float32 [n, d]; read-only map of a file
+    x: Any  # Stored, as in Arrays; each array is a read-only map of a file
     y: np.ndarray  # int64 [n]; the same
     class_names: tuple[str, ...]
     digest: str
     folder: Path
+    kind: Kinds = "image"
 
     @property
     def num_classes(self) -> int:
@@ -52,19 +55,28 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Returns (C, H, W) for images, (d,) for vectors."""
+        """Returns (C, H, W) for images, (d,) for vectors, () for several inputs."""
+        if isinstance(self.x, dict):
+            return ()
         shape: tuple[int, ...] = self.x.shape[1:]
-        return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+        is_image = len(shape) == 3 and self.x.dtype in (np.uint8, np.float32)
+        return (shape[2], shape[0], shape[1]) if is_image else shape
 
     @classmethod
     def open(cls, folder: Path) -> "Dataset":
         """Maps what `prepare` wrote; looks at sizes, shapes and types, not at every byte."""
         try:
             meta = json.loads((folder / META).read_text(encoding="utf-8"))
-            x, y = _mapped(folder / "x.npy", meta["x"]), _mapped(folder / "y.npy", meta["y"])
-            return cls(x, y, tuple(meta["class_names"]), meta["digest"], folder)
+            x, y = _mapped_inputs(folder, meta["x"]), _mapped(folder / "y.npy", meta["y"])
+            return cls(x, y, tuple(meta["class_names"]), meta["digest"], folder, meta.get("kind", "image"))
         except Exception as err:  # numpy and json raise anything on damaged files
             raise DataError(f"{folder} holds no prepared data set ({err}): prepare it again") from err
+
+
+def _mapped_inputs(folder: Path, form: Any) -> Stored:
+    if isinstance(form, dict):
+        return {name: _mapped(folder / f"x.{name}.npy", one) for name, one in form.items()}
+    return _mapped(folder / "x.npy", form)
 
 
 def _mapped(file: Path, form: list[Any]) -> np.ndarray:
@@ -90,7 +102,7 @@ def prepare(source: Source, *, cache: Path | None = None, verify: bool = True) -
         folder = root / _key(source, [_fingerprint(file) for file in files], _options(source))
         return _cached(folder, verify) or _keep(folder, lambda: _decode(source, files))
     arrays = _decode(source, files)
-    folder = root / _key(source, digest_of(arrays.x, arrays.y), arrays.class_names)
+    folder = root / _key(source, digest_of(arrays.x, arrays.y), arrays.class_names, arrays.kind)
     return _cached(folder, verify) or _keep(folder, lambda: arrays)
 
 
@@ -155,10 +167,18 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, arrays: Arrays) -> None:
-    np.save(folder / "x.npy", arrays.x)
+    is_dict, digest = isinstance(arrays.x, dict), digest_of(arrays.x, arrays.y)
+    for name, array in named(arrays.x):
+        np.save(folder / (f"x.{name}.npy" if is_dict else "x.npy"), array)
     np.save(folder / "y.npy", arrays.y)
-    digest = digest_of(arrays.x, arrays.y)
-    meta = {"class_names": arrays.class_names, "digest": digest, "x": _form(arrays.x), "y": _form(arrays.y)}
+    forms = {name: _form(array) for name, array in named(arrays.x)}
+    meta = {
+        "class_names": arrays.class_names,
+        "digest": digest,
+        "x": forms if is_dict else forms["x"],
+        "y": _form(arrays.y),
+        **({} if arrays.kind == "image" else {"kind": arrays.kind}),
+    }
     (folder / META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
 
@@ -170,5 +190,5 @@ def _publish(scratch: Path, folder: Path) -> None:
             raise
         # It is damaged, or another process was faster and wrote the same bytes. Either way we may
         # replace it file by file: whoever has the old ones open keeps them.
-        for name in NAMES:
-            (scratch / name).replace(folder / name)
+        for file in sorted(scratch.iterdir(), key=lambda file: file.name == META):
+            file.replace(folder / file.name)

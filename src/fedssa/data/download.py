@@ -1,6 +1,5 @@
 """A file from the web is resumed when interrupted, checked, and put in place only when whole."""
 
-import fcntl
 import hashlib
 import http.client
 import time
@@ -12,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.data.progress import progress, say
+from fedssa.runs.system import try_lock
 
 TRIES, PAUSE, TIMEOUT = 3, 1.0, 30.0  # seconds
 PIECE = 1 << 18
+LOCK_PAUSE = 0.05  # seconds
 
 
 def download(url: str, target: Path, sha256: str) -> None:
@@ -34,8 +35,9 @@ def download(url: str, target: Path, sha256: str) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with lock.open("wb") as file:
+        while not try_lock(file.fileno()):
+            time.sleep(LOCK_PAUSE)
         yield
 
 

@@ -1,7 +1,7 @@
 """Data that have no reader here come from a user's own function."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,30 +9,42 @@ from typing import Any
 from typing_extensions import override
 
 from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.data.inputs import Kinds
 from fedssa.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromFunction:
-    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays."""
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays.
 
-    function: str
+    x is an array, or a dict of arrays by the names under which a model takes them.
+    """
+
+    function: str | Callable[..., Any]  # a recipe can only name it
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @override
     def __str__(self) -> str:
-        return self.function
+        return self.function if isinstance(self.function, str) else name_of(self.function)
 
     def files(self) -> list[Path]:
         return []  # what it reads is unknown, so its result is the key of the cache
 
     def decode(self) -> Arrays:
-        function = _imported(self.function)
+        return arrays_from(*parts_of(self.call(), str(self)))
+
+    def call(self) -> Any:
+        """Returns what the function returns."""
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
         try:
-            result = function(**self.kwargs)
+            return function(**self.kwargs)
         except Exception as err:
-            raise DataError(f"{self.function} failed: {type(err).__name__}: {err}") from err
-        return _arrays(result, self.function)
+            raise DataError(f"{self} failed: {type(err).__name__}: {err}") from err
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns what a user calls a function; an object that can be called goes by its class."""
+    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
 
 def _imported(path: str) -> Any:
@@ -46,11 +58,14 @@ def _imported(path: str) -> Any:
     return found
 
 
-def _arrays(result: object, where: str) -> Arrays:
+def parts_of(result: object, where: str) -> tuple[Any, Any, Sequence[str] | None, str, Kinds]:
+    """Returns x, y, the names of classes, `where` and the kind, as `arrays_from` takes them."""
     if isinstance(result, Arrays):
-        return arrays_from(result.x, result.y, result.class_names, where)
+        return result.x, result.y, result.class_names, where, result.kind
     if isinstance(result, Mapping) and {"x", "y"} <= result.keys():
-        return arrays_from(result["x"], result["y"], result.get("class_names"), where)
+        return result["x"], result["y"], result.get("class_names"), where, result.get("kind", "image")
     if isinstance(result, tuple) and len(result) == 2:
-        return arrays_from(*result, None, where)
-    raise DataError(f"{where} returned {type(result).__name__}: return (x, y) or a mapping with x, y[, class_names]")
+        return *result, None, where, "image"
+    raise DataError(
+        f"{where}: gave a {type(result).__name__}; it should be (x, y) or a mapping with x, y[, class_names, kind]"
+    )

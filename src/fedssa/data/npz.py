@@ -7,20 +7,23 @@ from typing import ClassVar
 import numpy as np
 
 from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.data.inputs import Kinds, Stored
 from fedssa.data.places import expand
 from fedssa.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Npz:
-    """A .npz file with arrays x (images or vectors) and y (labels), optionally class_names.
+    """A .npz file with arrays x (images, vectors, series, token ids, …) and y (labels), optionally class_names.
 
-    x is [n, H, W], [n, H, W, C] or (with 1 or 3 channels) [n, C, H, W] images, or [n, d] vectors;
-    y holds numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they are, and
-    other numbers are refused.
+    `inputs` names the arrays that a model takes, if they are several and not x; `kind` says what the axes of bytes and
+    floats are. y holds numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they
+    are, and other whole numbers stay int64.
     """
 
     file: str
+    inputs: tuple[str, ...] = ()  # arrays that a model takes by name, if they are several
+    kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
@@ -30,19 +33,23 @@ class Npz:
         return [path]
 
     def decode(self) -> Arrays:
+        return arrays_from(*self.read(), str(expand(self.file)), self.kind)
+
+    def read(self) -> tuple[Stored, np.ndarray, list[str] | None]:
+        """Returns x, y and the names of classes as they are stored."""
         (path,) = self.files()
-        stored = _load(path)
+        stored = _load(path, (*(self.inputs or ("x",)), "y"))
         names = stored["class_names"].ravel().tolist() if "class_names" in stored else None
-        return arrays_from(stored["x"], stored["y"], names, str(path))
+        return {name: stored[name] for name in self.inputs} if self.inputs else stored["x"], stored["y"], names
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
+def _load(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            if not {"x", "y"} <= set(stored.files):
+            if not set(wanted) <= set(stored.files):
                 held = ", ".join(stored.files) or "none"
-                raise DataError(f"{path} must hold arrays x and y: it holds {held}")
-            return {name: stored[name] for name in ("x", "y", "class_names") if name in stored.files}
+                raise DataError(f"{path} must hold arrays {', '.join(wanted[:-1])} and y: it holds {held}")
+            return {name: stored[name] for name in (*wanted, "class_names") if name in stored.files}
     except DataError:
         raise
     except Exception as err:  # numpy and zipfile raise anything on damaged files

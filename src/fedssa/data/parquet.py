@@ -9,6 +9,7 @@ import numpy as np
 
 from fedssa.data.arrays import Arrays, arrays_from
 from fedssa.data.columns import class_names, is_image, is_label, label_values, sample_values
+from fedssa.data.inputs import Kinds
 from fedssa.data.places import expand, optional, place_of
 from fedssa.errors import DataError
 
@@ -17,11 +18,16 @@ USUAL = {"image": ("img", "image", "x", "features"), "label": ("label", "fine_la
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet:
-    """Any parquet files with a column of images (or arrays of numbers) and a column of labels."""
+    """Any parquet files with a column of images (or arrays of numbers) and a column of labels.
+
+    `inputs` names the columns that a model takes, if they are several; `kind` says what the axes of lists are.
+    """
 
     dir: str  # a folder, or one file
     image: str | None = None
     label: str | None = None
+    inputs: tuple[str, ...] = ()  # columns that a model takes by name, if they are several
+    kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
 
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
@@ -33,19 +39,28 @@ class Parquet:
         return found
 
     def decode(self) -> Arrays:
-        return read_parquet(self.files(), self.image, self.label)
+        if self.inputs and self.image is not None:
+            raise DataError(f"{expand(self.dir)}: data.image and data.inputs both name columns; leave one out")
+        return read_parquet(self.files(), self.inputs or self.image, self.label, self.kind)
 
 
-def read_parquet(files: Sequence[Path], image: str | None = None, label: str | None = None) -> Arrays:
+def read_parquet(
+    files: Sequence[Path],
+    image: str | tuple[str, ...] | None = None,
+    label: str | None = None,
+    kind: Kinds = "image",
+) -> Arrays:
     """Reads all rows of all files; a column that is not named is guessed from types and usual names."""
     where = place_of(files)
     schemas = [_read(file, lambda parquet, path: parquet.read_schema(path)) for file in files]
     image = image or _guess(schemas[0], "image", files[0])
     label = label or _guess(schemas[0], "label", files[0])
-    tables = [(_table(file, schema, {image, label}), file) for file, schema in zip(files, schemas, strict=True)]
+    columns = image if isinstance(image, tuple) else (image,)
+    tables = [(_table(file, schema, {*columns, label}), file) for file, schema in zip(files, schemas, strict=True)]
     y = np.concatenate([label_values(table[label], f"{file}: {label}") for table, file in tables])
-    x = sample_values([(table[image], f"{file}: {image}") for table, file in tables])
-    return arrays_from(x, y, class_names(schemas, label, where), where)
+    found = {name: sample_values([(table[name], f"{file}: {name}") for table, file in tables]) for name in columns}
+    x = found if isinstance(image, tuple) else found[image]
+    return arrays_from(x, y, class_names(schemas, label, where), where, kind)
 
 
 def _read(file: Path, read: Callable[[Any, Path], Any]) -> Any:

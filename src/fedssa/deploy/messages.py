@@ -7,7 +7,6 @@ would be repeated for every tensor. What came over the wire is checked before an
 
 import json
 import math
-import re
 from dataclasses import replace
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
@@ -21,10 +20,8 @@ from fedssa.core.method import Down, Up
 from fedssa.core.task import Task
 from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.errors import AnswerError
-from fedssa.records import Scores
 
 RECORD = "fedssa"
-MAX_KINDS = 8  # how many kinds of inference a site may report
 MAX_TEXT = 1_000_000  # how many bytes of a message may be no tensors
 
 # These words say why a site does not answer. Only the word leaves the site; the details stay in its own log.
@@ -157,8 +154,6 @@ def info_in(records: RecordDict, task: Task) -> ClientInfo:
         raise AnswerError(f"classes that are not in ascending order from 0 to {task.num_classes - 1}")
     if info.num_train < len(seen):
         raise AnswerError(f"{info.num_train} training samples of {len(seen)} classes")
-    if info.start is not None:
-        _check_scores(info.start)
     return info
 
 
@@ -172,7 +167,6 @@ def answer_in(
         raise AnswerError("an answer to another request")
     check(reply, method.shapes(info, ctx))
     method.check_upload(answer.payload, info, ctx)
-    _check_scores(answer.scores)
     return answer
 
 
@@ -182,18 +176,6 @@ def check_norm(payload: object, bound: float) -> None:
     norm = math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))  # a float's square may overflow
     if norm > bound:
         raise AnswerError(f"the norm of its upload is {norm:.3g}, more than deploy.norm_bound = {bound:g}")
-
-
-def _check_scores(scores: Scores) -> None:
-    kinds, accuracies = list(scores.test), (*scores.test.values(), *scores.val.values())
-    if not 0 < len(kinds) <= MAX_KINDS or not all(re.fullmatch("[a-z_-]{1,20}", kind) for kind in kinds):
-        raise AnswerError("kinds of inference that are none")
-    if scores.val and list(scores.val) != kinds:
-        raise AnswerError("validation of other kinds than test")
-    if not all(0 <= accuracy <= 1 for accuracy in accuracies):
-        raise AnswerError("accuracies that are none")
-    if scores.num_test < 1 or scores.num_val < 0 or bool(scores.val) != bool(scores.num_val):
-        raise AnswerError("numbers of samples that are none")
 
 
 def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:

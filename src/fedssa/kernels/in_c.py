@@ -47,9 +47,11 @@ def _library() -> ctypes.CDLL | OSError:
         return OSError("it was not built")
     try:
         library = ctypes.CDLL(str(file))
+        library.fedssa_sources.restype = ctypes.c_char_p
     except OSError as error:
         return error
-    library.fedssa_sources.restype = ctypes.c_char_p
+    except AttributeError:  # another compiler made a library without our functions
+        return OSError("it lacks functions")
     return OSError("it was built from other sources") if _is_stale(library.fedssa_sources()) else library
 
 

@@ -28,6 +28,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.training import Batch
 from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_header
 from fedssa.methods.parts.means import kl
@@ -90,7 +91,7 @@ class CHFL(Method[GlobalHeader, Header, Header]):
         return mean_header(uploads, self.weights)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         representations, teacher = client.net.extractor(x), client[Teacher]
         predicted = {"head": client.net.header(representations)}
         return predicted | {"global": teacher.logits(representations)} if teacher.known else predicted

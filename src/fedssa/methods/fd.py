@@ -63,7 +63,7 @@ class FD(Method[Reports, Down, Up]):
     travels: ClassVar = ("outputs",)
     colour: ClassVar[str] = "#109dd9"
 
-    gamma: Annotated[float, Ge(0)] = 0.1
+    gamma: Annotated[float, Ge(0)] = 0.1  # γ, of the distillation
 
     @override
     def client_init(self, client: Client, ctx: Context) -> None:

@@ -24,6 +24,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.methods.parts.means import mean_state
@@ -68,7 +69,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
         return Weights(mean_state([upload.payload.w for upload in uploads], samples))
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return {"head": client.net(x), "received": functional_call(client.net, client[Received].weights, (x,))}
 
 

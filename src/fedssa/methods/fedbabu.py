@@ -54,8 +54,8 @@ class FedBABU(Method[Extractors, Flat, Flat]):
     colour: ClassVar[str] = "#00a596"
 
     finetune_epochs: Annotated[int, Ge(0), Le(10**6)] = 5  # τ_f; 0: the model is evaluated as it was uploaded
-    finetune_lr: Annotated[float, Gt(0)] = 0.001
-    finetune_part: Literal["full", "header", "extractor"] = "full"
+    finetune_lr: Annotated[float, Gt(0)] = 0.001  # learning rate of the fine-tuning
+    finetune_part: Literal["full", "header", "extractor"] = "full"  # what is fine-tuned
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples
 
     @override

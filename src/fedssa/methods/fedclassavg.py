@@ -28,6 +28,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import each
 from fedssa.core.training import Batch
 from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_header, replace_header
 
@@ -49,9 +50,9 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     travels: ClassVar = ("headers",)
     colour: ClassVar[str] = "#99980b"
 
-    rho: Annotated[float, Ge(0)] = 0.1
-    tau: Annotated[float, Gt(0)] = 0.07
-    tau_base: Annotated[float, Gt(0)] = 0.07
+    rho: Annotated[float, Ge(0)] = 0.1  # ρ, of the proximal term
+    tau: Annotated[float, Gt(0)] = 0.07  # τ, temperature of the contrastive loss
+    tau_base: Annotated[float, Gt(0)] = 0.07  # the loss is multiplied by τ / τ_base
     normalised: bool = True  # False with tau = 100 is the reference implementation's, made for Adam at lr 1e-4
 
     @override
@@ -73,7 +74,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
         y = batch.y
-        features = client.net.extractor(batch.x.flatten(0, 1))  # [2B, d]: first views, then second views
+        features = client.net.extractor(each(_one_batch, batch.x))  # [2B, d]: first views, then second views
         task_loss = client.cross_entropy(client.net.header(features[: len(y)]), y)
         contrastive = supcon(features, y.repeat(2), self.tau, self.tau_base, normalised=self.normalised)
         return contrastive + task_loss + self.rho / 2 * self._proximal(client)
@@ -90,6 +91,10 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
         return mean_header(uploads, "count")
+
+
+def _one_batch(views: Tensor) -> Tensor:
+    return views.flatten(0, 1)
 
 
 def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:

@@ -123,7 +123,7 @@ class FedGen(Method[Learned, Down, Up]):
     diversity: Annotated[float, Ge(0)] = 1.0  # η
     steps: Annotated[int, Ge(1), Le(10**6)] = 50  # of the server in a pass; server.epochs is the number of passes
     noise: Annotated[int, Ge(1)] = 64  # numbers in ε
-    hidden: Annotated[int, Ge(1)] = 512
+    hidden: Annotated[int, Ge(1)] = 512  # width of the generator's hidden layer
 
     @override
     def refuse(self, task: Task, server: Training) -> None:

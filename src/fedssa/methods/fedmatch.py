@@ -28,6 +28,7 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.groups import Flat
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.core.training import Batch
@@ -55,6 +56,7 @@ class Patch(nn.Module):
 class FedMatch(Method[Extractors, Flat, Flat]):
     """Extractors are averaged among clients of one architecture; each adds the output of a small private patch."""
 
+    needs_float_inputs: ClassVar[str] = "has a patch that multiplies inputs"
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
     colour: ClassVar[str] = "#7887ff"
@@ -89,6 +91,6 @@ class FedMatch(Method[Extractors, Flat, Flat]):
         return mean_by_group(server, uploads, "equal")
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         f, header = client.net.extractor(x), client.net.header
         return {"head": header(f + client[Patch](x)), "backbone": header(f)}

@@ -26,6 +26,7 @@ from typing_extensions import override
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
@@ -86,7 +87,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
         head, small = self.logits(client, batch.x)
         return client.cross_entropy(head, batch.y) + client.cross_entropy(small, batch.y)
 
-    def logits(self, client: Client, x: Tensor) -> tuple[Tensor, Tensor]:
+    def logits(self, client: Client, x: Inputs) -> tuple[Tensor, Tensor]:
         """Returns H(r) and h(r[:d1])."""
         net, small = client.net, client[SharedModel].model
         r = client[Projector](torch.cat([small.extractor(x), net.extractor(x)], dim=1))
@@ -102,6 +103,6 @@ class FedMRL(Method[Weights, Weights, Weights]):
         return Weights(mean_state([upload.payload.w for upload in uploads], samples))
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         head, small = self.logits(client, x)
         return {"head": head, "small": small}

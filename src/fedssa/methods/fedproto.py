@@ -26,6 +26,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, flags, ids, sample_counts
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.training import Batch
 from fedssa.methods.parts.class_rows import WeightedRows, known_of, mean_by_class
 from fedssa.methods.parts.prototypes import (
@@ -65,7 +66,7 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
     travels: ClassVar = ("prototypes",)
     colour: ClassVar[str] = "#0066ef"
 
-    lam: Annotated[float, Ge(0)] = 1.0
+    lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
     weights: Literal["count", "uniform"] = "count"  # count: the paper's; uniform: its published code's
 
     @override
@@ -110,5 +111,5 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
         return number if self.weights == "count" else torch.ones_like(number)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x)

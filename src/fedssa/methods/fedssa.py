@@ -78,8 +78,8 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
         "m2-b": Preset({"shared_rows": "seen", "scope": "seen", "fusion": "replace"}, "#673534"),
     }
 
-    mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # weight of the client's own rows in round 0
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2  # the round in which that weight has decayed to 0
     fusion: Fusion = "sum"  # sum: paper; convex: (1-μ)·global + μ·local; replace: μ = 0
     scope: Literal["seen", "all"] = "seen"  # which rows come down and are fused
     shared_rows: Literal["seen", "all"] = "seen"  # which rows go up and are averaged

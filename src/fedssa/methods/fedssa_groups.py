@@ -28,6 +28,7 @@ from fedssa.core.fields import f32, flags, ids, sample_counts
 from fedssa.core.groups import Flat
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch
 from fedssa.errors import AnswerError
@@ -94,14 +95,14 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     travels: ClassVar = ("class rows", "prototypes", "extractors")
     colour: ClassVar[str] = "#964b00"
 
-    extractors: bool = True  # this, rows and prototypes: what is shared
-    rows: bool = True
-    prototypes: bool = True
+    extractors: bool = True  # share extractors, among clients of one architecture
+    rows: bool = True  # share class rows, among all clients
+    prototypes: bool = True  # share prototypes, among all clients
     compress: Literal["none", "svd"] = "none"  # svd: of an extractor its change goes up, as in FedKD
     energy: Annotated[float, Gt(0), Le(1)] = 0.95  # the share of it that a compressed change keeps
     fusion: Fusion = "replace"  # of rows, as in FedSSA, with its mu0 and t_stable
-    mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2  # as in FedSSA
     lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
 
     @property
@@ -208,7 +209,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
         return shaking(before.rows, after.rows, before.known) if self.rows else {}
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x) if self.prototypes else super().predict(client, x)
 
 

@@ -22,6 +22,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, flags, ids, sample_counts
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch
 from fedssa.methods.parts.class_rows import (
@@ -73,10 +74,10 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     travels: ClassVar = ("class rows", "prototypes")
     colour: ClassVar[str] = "#e0772e"
 
-    mu0: Annotated[float, Gt(0), Le(1)] = 0.5
-    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2
+    mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA
+    t_stable: Annotated[int, Ge(1), Le(10**7)] = 2  # as in FedSSA
     fusion: Fusion = "sum"  # sum: FedSSA's; convex: (1-μ)·global + μ·local; replace: μ = 0
-    lam: Annotated[float, Ge(0)] = 1.0
+    lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
 
     @override
     def server_init(self, ctx: ServerContext) -> GlobalClasses:
@@ -130,5 +131,5 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
         return shaking(before.rows, after.rows, before.known)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x)

@@ -31,6 +31,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, flags, ids
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
+from fedssa.core.samples import Inputs
 from fedssa.core.seeds import seeded
 from fedssa.core.split import header_rows
 from fedssa.core.tensors import own
@@ -92,7 +93,7 @@ class FedTGP(Method[Trainable, Down, Up]):
     server_trains: ClassVar[bool] = True
     colour: ClassVar[str] = "#a55a5a"
 
-    lam: Annotated[float, Ge(0)] = 10.0
+    lam: Annotated[float, Ge(0)] = 10.0  # λ, of the pull towards the prototypes
     tau: Annotated[float, Ge(0)] = 100.0  # largest margin
     margin: Literal["largest", "nearest"] = "largest"  # largest: the paper's eq. 9; nearest: its published code's
 
@@ -152,7 +153,7 @@ class FedTGP(Method[Trainable, Down, Up]):
         return min(float(largest), self.tau)
 
     @override
-    def predict(self, client: Client, x: Tensor) -> dict[str, Tensor]:
+    def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
         return predict_by_head_and_prototype(client, x)
 
 

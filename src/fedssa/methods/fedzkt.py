@@ -64,6 +64,7 @@ class Models:
 class FedZKT(Method[Models, Weights, Weights]):
     """Whole models go up; the server distils them into one another on generated inputs and sends each one back."""
 
+    needs_float_inputs: ClassVar[str] = "makes inputs up"
     needs_shared_model: ClassVar[bool] = True
     groups: ClassVar[Literal["architecture"]] = "architecture"
     simulation_only: ClassVar[str] = "the server would have to know every architecture"

@@ -89,10 +89,11 @@ class Teachers:
 class HFD(Method[Owners, Down, Up]):
     """Mean inputs of the classes, which are data, travel once; clients distil from the others' outputs on them."""
 
+    needs_float_inputs: ClassVar[str] = "averages inputs"
     travels: ClassVar = ("outputs", "mean inputs")
     colour: ClassVar[str] = "#4b0000"
 
-    gamma: Annotated[float, Ge(0)] = 0.1
+    gamma: Annotated[float, Ge(0)] = 0.1  # γ, of the distillation
     min_samples: Annotated[int, Ge(2)] = 10  # a class of fewer is neither sent nor taught
     scope: Literal["seen", "all"] = "seen"  # which classes a client is taught: its own, or all that others own
 

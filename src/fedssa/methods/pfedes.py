@@ -72,6 +72,7 @@ def proxy_start(task: Task, seed: int) -> Proxy:
 class PFedES(Method[ProxyWeights, ProxyWeights, ProxyWeights]):
     """A tiny extractor from inputs to inputs travels; clients train their net on what it makes of their samples too."""
 
+    needs_float_inputs: ClassVar[str] = "changes inputs"
     travels: ClassVar = ("shared models",)
     colour: ClassVar[str] = "#69003c"
 

@@ -5,10 +5,12 @@ from functools import partial
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fedssa.core.samples import in_words
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
 from fedssa.kernels import conv_relu_pool
+from fedssa.models.mlp import need_floats
 
 #        conv1 conv2 fc1
 CNNS = {
@@ -34,8 +36,9 @@ class ConvReluPool(nn.Module):
 
 
 def cnn(name: str, task: Task) -> SplitModel:
+    need_floats(name, task)
     if len(task.input_shape) != 3:
-        raise ModelError(f"{name} needs images, the data are vectors of {task.input_shape[0]}; use mlp-1, mlp-2, mlp-3")
+        raise ModelError(f"{name} needs images, the data are {in_words(task.inputs)}; use mlp-1, mlp-2, mlp-3")
     channels, *size = task.input_shape
     if min(size) < SMALLEST:
         raise ModelError(f"{name} needs images of at least {SMALLEST}×{SMALLEST}, got {size[0]}×{size[1]}; use mlp-1")

@@ -40,6 +40,7 @@ class RunDir:
     input_shape: tuple[int, ...] = field(repr=False)
     public_digest: str = ""  # of public data, where there are some
     about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
+    inputs: dict[str, Any] = field(default_factory=dict, repr=False)  # shape and type by name; {}: one tensor of floats
 
     # -- names ---------------------------------------------------------------------------------------------
     @property
@@ -75,7 +76,9 @@ class RunDir:
             about = head.get("about", {})
             if not isinstance(about, dict):
                 raise TypeError("about should be a table")
-            return cls(path, head["settings"], *about_data, head.get("public_digest", ""), about)
+            return cls(
+                path, head["settings"], *about_data, head.get("public_digest", ""), about, head.get("inputs", {})
+            )
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
 
@@ -136,6 +139,7 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         "data_digest": run_dir.data_digest,
         "class_names": run_dir.class_names,
         "input_shape": run_dir.input_shape,
+        **({"inputs": run_dir.inputs} if run_dir.inputs else {}),
         **({"public_digest": run_dir.public_digest} if run_dir.public_digest else {}),
         **({"about": run_dir.about} if run_dir.about else {}),
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.kernels import resolve
+from fedssa.runs.system import IS_WINDOWS
 
 BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel")
 
@@ -46,6 +47,11 @@ def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usual_workers() -> int:
+    """Returns how many workers a command uses that was not told: one a core, where there can be any."""
+    return 1 if IS_WINDOWS else usable_cores()
 
 
 def cpu_name() -> str:

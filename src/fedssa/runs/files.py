@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import RunDirError
+from fedssa.runs.system import IS_WINDOWS
 
 CHECKPOINT = "checkpoint.safetensors"  # of a run across sites, and of no other
 
@@ -52,6 +53,8 @@ def write_durably(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)  # noqa: PTH105 (one name for the rename that commits, here and in the store)
+    if IS_WINDOWS:  # which opens no folder
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -60,7 +63,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows syncs what is open for writing
         os.fsync(file.fileno())
 
 

@@ -1,18 +1,18 @@
 """A lock lets one process into a run directory, leftovers of killed ones are removed, and Ctrl-C waits for a commit."""
 
-import fcntl
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
 from fedssa.errors import RunDirError
+from fedssa.runs.system import IS_WINDOWS, is_alive, read_pid, try_lock, unlock, write_pid
 
 ORPHANS_MAY_TAKE = 30.0  # seconds
 
@@ -28,24 +28,24 @@ class RunLock:
         self.descriptor = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + ORPHANS_MAY_TAKE
         while not try_lock(self.descriptor):
-            owner = int(os.pread(self.descriptor, 20, 0) or b"0")
-            if _is_alive(owner) or time.monotonic() > deadline:
+            owner = read_pid(self.descriptor)
+            if is_alive(owner) or time.monotonic() > deadline:
                 os.close(self.descriptor)
                 raise RunDirError(f"{run_dir}: in use by process {owner}; wait for it or stop it")
             time.sleep(0.05)
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, str(os.getpid()).encode(), 0)
+        write_pid(self.descriptor)
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        unlock(self.descriptor)
 
-
-def try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    def rename(self, run_dir: Path, to: Path) -> "RunLock":
+        """Renames the directory and returns the lock in it; Windows renames none that has open files."""
+        if not IS_WINDOWS:
+            os.rename(run_dir, to)  # noqa: PTH104 (one name for the rename that commits)
+            return self
+        self.close()
+        os.rename(run_dir, to)  # noqa: PTH104
+        return RunLock(to)
 
 
 def holder(folder: Path) -> int | None:
@@ -54,7 +54,7 @@ def holder(folder: Path) -> int | None:
         pid = int((folder / "lock").read_bytes() or b"0")
     except (OSError, ValueError):
         return None
-    return pid if _is_alive(pid) else None
+    return pid if is_alive(pid) else None
 
 
 def staging_of(target: Path) -> Path:
@@ -65,7 +65,7 @@ def staging_of(target: Path) -> Path:
     own = target.with_name(f".{target.name}.{os.getpid()}")
     for folder in target.parent.glob(".*"):
         name, _, pid = folder.name.rpartition(".")
-        if name == f".{target.name}" and pid.isdecimal() and (folder == own or not _is_alive(int(pid))):
+        if name == f".{target.name}" and pid.isdecimal() and (folder == own or not is_alive(int(pid))):
             _remove_unless_held(folder)
     return own
 
@@ -82,17 +82,6 @@ def _remove_unless_held(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(descriptor)
-
-
-def _is_alive(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    with suppress(PermissionError):  # a process of another user is alive too
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-    return True
 
 
 class InterruptLater:

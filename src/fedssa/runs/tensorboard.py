@@ -5,16 +5,15 @@ here is Event { double wall_time = 1; int64 step = 2; string file_version = 3; S
 Summary { repeated Value value = 1; } and Value { string tag = 1; float simple_value = 2; }.
 """
 
-import math
 import struct
 import time
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 
-from fedssa.records import RoundRecord
+from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import writing
+from fedssa.runs.trackers import scalars
 
 FOLDER = "tensorboard"
 FILES = "events.out.tfevents.*.fedssa"
@@ -53,51 +52,37 @@ class EventLog:
     def _event(self, record: RoundRecord, seconds: float) -> bytes:
         self._numbers[0] += sum(client.params_up for client in record.clients)
         self._numbers[1] += sum(client.params_down for client in record.clients)
-        scalars = _scalars(record) | {
+        values = scalars(record) | {
             "numbers/up": float(self._numbers[0]),
             "numbers/down": float(self._numbers[1]),
             "seconds": seconds,
         }
-        return _varint(2 << 3) + _varint(record.t + 1) + _bytes(5, b"".join(map(_value, scalars.items())))
+        return _varint(2 << 3) + _varint(record.t + 1) + _bytes(5, b"".join(map(_value, values.items())))
 
     def _write(self, event: bytes, at: float) -> None:
         """Writes an event in one system call, so that a reader sees whole events, or that the last is incomplete."""
         self._file.write(_framed(struct.pack("<Bd", (1 << 3) | 1, at) + event))
 
 
-class Tracking:
-    """Tracking writes the event logs of several runs, one after another."""
+class TensorBoard:
+    """The tracker that writes an event log into each run directory."""
 
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        self._log: EventLog | None = None
+    _log: EventLog
 
-    def heard(self, path: Path, record: RoundRecord) -> None:
-        if path != self._path or self._log is None:
-            self.close()
-            self._path, self._log = path, EventLog(RunDir.open(path))  # this record is on disk already
-        else:
-            self._log.add(record)
+    def start(self, run_dir: RunDir) -> None:
+        self._log = EventLog(run_dir)
 
-    def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
+    def round(self, record: RoundRecord) -> None:
+        self._log.add(record)
+
+    def end(self, outcome: Outcome | None) -> None:
+        self._log.close()
 
 
 def track_ended(run_dir: RunDir) -> None:
     """Writes the event log of a run that ended untracked."""
     if not list((run_dir.path / FOLDER).glob(FILES)):
         EventLog(run_dir).close()
-
-
-def _scalars(record: RoundRecord) -> dict[str, float]:
-    """Returns the values of one round; what was not measured has none. TensorBoard's step 0 is the start."""
-    measured: dict[str, float | None] = {f"accuracy/{kind}": value for kind, value in record.accuracy.items()}
-    for name, attribute in {"loss": "loss", "header norm": "header_norm"}.items():
-        values = [value for client in record.clients if (value := getattr(client, attribute)) is not None]
-        measured[name] = math.fsum(values) / len(values) if values else None
-    measured["shaking"] = record.shaking
-    return {name: value for name, value in measured.items() if value is not None}
 
 
 def _value(scalar: tuple[str, float]) -> bytes:

@@ -9,6 +9,7 @@ from fedssa.core.optim import FromTorch, Optimiser
 from fedssa.data import FromFunction
 from fedssa.methods import PRESETS, colour_of
 from fedssa.settings.command import run_command
+from fedssa.settings.imports import given_names
 from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
@@ -18,8 +19,14 @@ def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
     """`command` repeats the run; it is given by a caller that knows a shorter one than the run's recipe."""
     recipe, name = without_defaults(settings), settings.table["method"]["name"]
     colour = colour_of(name) or settings.method.colour
-    known = {"command": command or run_command(recipe), "recipe": recipe}
+    known = {"command": command or _command(recipe), "recipe": recipe}
     return known | ({"colour": colour} if colour else {})
+
+
+def _command(recipe: Mapping[str, Any]) -> str:
+    """Returns a command, or where no command can name an object a comment that says what repeats the run."""
+    names = given_names(recipe)
+    return f"# fedssa.run in Python, given {', '.join(names)}" if names else run_command(recipe)
 
 
 def without_defaults(settings: Settings) -> dict[str, Any]:

@@ -1,15 +1,22 @@
-"""A user's own things are named by an import path."""
+"""A user's own things are named by an import path, or were given to `fedssa.run` as objects of that program."""
 
 import importlib
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedssa.errors import SettingsError
 
+GIVEN = "<given>:"  # begins the name of an object that no import path leads to
+
+_given: dict[str, Any] = {}  # by name; a later object of the same name takes its place, as in a notebook
+
 
 def import_path(key: str, path: str) -> Any:
     """Imports what `package.module:name` names, from the current directory too, as with `python -m`."""
+    if path.startswith(GIVEN):
+        return _given_before(key, path)
     module, _, attribute = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
@@ -18,3 +25,43 @@ def import_path(key: str, path: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a user's module may raise anything
         raise SettingsError(f"{key} = {path!r}: cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def path_to(thing: Any) -> str | None:
+    """Returns the import path that leads to this very object in any process; None for what only this program has."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+    if not module or module == "__main__" or "." in name:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return f"{module}:{name}" if found is thing else None
+
+
+def remember(name: str, thing: Any) -> None:
+    _given[name] = thing
+
+
+def given_names(table: Mapping[str, Any]) -> list[str]:
+    """Returns the names, anywhere in a table, of objects that only one program has."""
+    return sorted({text.removeprefix(GIVEN) for text in _texts(table) if text.startswith(GIVEN)})
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+
+
+def _given_before(key: str, name: str) -> Any:
+    if name not in _given:
+        raise SettingsError(
+            f"{key}: {name.removeprefix(GIVEN)} was given to fedssa.run by a program, and is not known here; "
+            "call fedssa.run with it and exist_ok=True, or start anew with an import path"
+        )
+    return _given[name]

@@ -24,6 +24,7 @@ from fedssa.models import MODELS, ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
 from fedssa.settings.later import without_later_defaults
+from fedssa.settings.metrics import metric_paths
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import local_training, server_training, with_own_defaults
 
@@ -51,13 +52,13 @@ class PublicSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PublicLimits:
+class PublicLimits:
     size: Annotated[int, Ge(1)] | None = None  # the first so many in canonical order; None: all
     per_round: Annotated[int, Ge(0)] = 1000  # as of a slice
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicSource(_PublicLimits):
+class PublicSource(PublicLimits):
     """Public data may be a set of their own; labels count as the task's if all classes have the same names."""
 
     source: Source
@@ -71,6 +72,8 @@ class RunOptions:
     target: Annotated[float, Gt(0), Le(1)] | None = None  # accuracy whose first round is to be named
     evaluate_start: bool = True  # False: do not measure every client before round 0 (for huge N)
     store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all
+    per_class: bool = True  # record how many test samples of each class every participant tells right
+    metrics: tuple[str, ...] = ()  # own metrics by import path, computed at each client, recorded by their names
 
 
 @dataclass(frozen=True)
@@ -122,17 +125,9 @@ class Settings:
 
 
 PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
+SINCE_0_2 = {RunOptions: ("per_class", "metrics")}  # written only if they are not as usual, as older runs lack them
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
-
-
-def load_settings(source: "Path | str | Mapping[str, Any] | Settings") -> Settings:
-    """Loads settings from a recipe file, or from a table of the same shape."""
-    if isinstance(source, Settings):
-        return source
-    if isinstance(source, Mapping):
-        return parse_settings(source)
-    return parse_settings(read_recipe(Path(source)))
 
 
 def read_recipe(path: Path) -> Table:
@@ -225,7 +220,7 @@ def _move_header_scale(method: Table, models: Table) -> None:
 def _refuse_unfit(settings: Settings) -> None:
     """Refuses, before anything starts, an unknown architecture or a method that lacks what it needs."""
     name = f"method.name = {settings.table['method']['name']!r}"
-    look_up_all = (settings.factories, settings.shared, settings.server_model)
+    look_up_all = (settings.factories, settings.shared, settings.server_model, metric_paths(settings.run.metrics))
     assert look_up_all
     if missing := [arch for arch in settings.models.archs if settings.prototypes and arch not in settings.prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
@@ -256,13 +251,16 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
     own: Table = {key: table[key] for key in ("size", "per_round") if key in table}
     given = {key: value for key, value in table.items() if key not in own}
     source = _data("public", given)
-    limits = parse_section("public", _PublicLimits, own)
+    limits = parse_section("public", PublicLimits, own)
     return PublicSource(source=source, **asdict(limits)), {**_table_of(source, given), **asdict(limits)}
 
 
 def _table_of(part: Any, given: Table) -> Table:
     """Returns every option of a part; one that was chosen by name keeps the name."""
     options = dict(part.kwargs) if isinstance(part, FromFunction) else asdict(part)
+    for newer in SINCE_0_2.get(type(part), ()):
+        if options[newer] == getattr(type(part)(), newer):
+            del options[newer]
     return ({"name": given["name"]} if "name" in given else {}) | options
 
 

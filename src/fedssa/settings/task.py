@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+from fedssa.core.samples import Form, Inputs
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.errors import ModelError
@@ -10,10 +11,23 @@ from fedssa.models import build
 from fedssa.settings.recipe import Settings
 
 
-def task_of(settings: Settings, num_classes: int, input_shape: tuple[int, ...], *, knows_shared: bool = True) -> Task:
-    """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know."""
-    width, num_rounds = settings.models.width, settings.rounds.total
-    plain = Task(num_classes, input_shape, width, num_rounds, settings.partition.clients, settings.models.header_scale)
+def task_of(
+    settings: Settings, num_classes: int, inputs: Form, *, knows_shared: bool = True, probe: Inputs | None = None
+) -> Task:
+    """Builds the task; `knows_shared` is false in a federation of sites without a model that all of them know.
+
+    `probe` holds some real samples, on which every model must run.
+    """
+    plain = Task(
+        num_classes,
+        (),
+        settings.models.width,
+        settings.rounds.total,
+        settings.partition.clients,
+        settings.models.header_scale,
+        inputs=inputs,
+        probe=probe,
+    )
     server, prototypes = settings.server_model, settings.prototypes
     return replace(
         plain,

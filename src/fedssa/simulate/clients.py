@@ -1,33 +1,40 @@
 """Settings and data become clients here: who holds what, and how each one is built."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedssa.accounting.flops import FlopCounter, counting
-from fedssa.core.client import Client, ClientInfo
+from fedssa.core.client import AnyMethod, Client, ClientInfo
 from fedssa.core.context import ServerContext
+from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.samples import LocalData, Samples, as_input
+from fedssa.core.samples import Form, LocalData, Samples, form_of
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
-from fedssa.core.split import SplitModel
+from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
 from fedssa.data import Dataset, prepare
+from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
 from fedssa.partition import LocalSplit, split_by_class, stratified
-from fedssa.runs.directory import RunDir
+from fedssa.settings.about import about
+from fedssa.settings.imports import given_names
+from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
+
+Pick = Callable[[Any], np.intp]  # np.argmax or np.argmin
 
 
 class SimulatedClients:
@@ -36,12 +43,14 @@ class SimulatedClients:
     def __init__(self, settings: Settings, dataset: Dataset, public: Dataset | None = None) -> None:
         """`public` holds the public data if they are a set of their own."""
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
-        self.task = task_of(settings, dataset.num_classes, dataset.input_shape)
+        probe = probe_from(samples_at(dataset, np.arange(min(PROBE_SIZE, len(dataset.y)))))
+        self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=probe)
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
+        self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
-        self._x, self._y = np.asarray(dataset.x), np.asarray(dataset.y)  # these are still maps, but are indexed faster
+        self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
         self.public_indices, private = taken_away(settings, self._y)
         rng = numpy_rng(settings.seed, "partition")
         dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)
@@ -68,6 +77,13 @@ class SimulatedClients:
         """Tells where a worker finds the data."""
         public = {"public": str(self._public_dataset.folder)} if self._public_dataset is not None else {}
         return {"data": str(self.dataset.folder), **public}
+
+    @property
+    def about_data(self) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+        return self.dataset.digest, self.dataset.class_names, self.dataset.input_shape
+
+    def about(self, command: str | None) -> dict[str, Any]:
+        return about(self.settings, command)
 
     @cached_property
     def public(self) -> Public | None:
@@ -130,11 +146,12 @@ class SimulatedClients:
                 settings.method,
                 settings.local,
                 settings.seed,
-                getattr(settings.data, "augmentations", ()),
+                getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
                 self._flops.of_round if counts_flops else None,
                 settings.run.kernel,
                 self.public,
                 self.group_name(client),
+                self._measures,
             )
 
     def returning(self, client: int) -> Client:
@@ -166,15 +183,15 @@ class SimulatedClients:
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def slots(self, folder: Path) -> Slots:
-        """Opens the clients' states; each group's file gets an equal share of the memory that states may take."""
-        budget = self.settings.run.store_memory
-        return Slots(folder) if budget is None else Slots(folder, 1e9 * budget / len(set(self.groups)))
+        return slots_within(folder, self.settings.run.store_memory, self.groups)
 
     def check_models(self) -> None:
         """Builds one client of each architecture, so that what does not fit is refused before a run starts."""
         for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
             try:
                 client = self.client(group)
+                if self._measures.metrics:
+                    client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
@@ -182,7 +199,37 @@ class SimulatedClients:
             tensors = [t for t in client.state().values() if t.numel()]
             if len({t.data_ptr() for t in tensors}) < len(tensors):
                 raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+            self._check_ids(group, arch)
             self._check_smallest_batch(group, arch)
+
+    def _check_ids(self, group: int, arch: str) -> None:
+        """Refuses a model whose vocabulary lacks a whole number that one of its clients has."""
+        for name, array in named(self.dataset.x):
+            if array.dtype == np.int64:
+                for pick in (np.argmax, np.argmin):
+                    self._check_sample(group, arch, name, *self._extreme(group, array, pick))
+
+    def _extreme(self, group: int, array: np.ndarray, pick: Pick) -> tuple[int, int]:
+        """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
+        found = {}
+        for k in (k for k, its in enumerate(self.groups) if its == group):
+            held = array[self._dealt[k]].reshape(len(self._dealt[k]), -1)
+            place = int(pick(held)) // held.shape[1]
+            found[k] = held[place].flat[pick(held[place])], int(self._dealt[k][place])
+        client = list(found)[int(pick([value for value, _ in found.values()]))]
+        return client, found[client][1]
+
+    def _check_sample(self, group: int, arch: str, name: str, client: int, sample: int) -> None:
+        net, samples = self.net(group), self._samples(np.array([sample]))
+        try:
+            with torch.no_grad():
+                net.eval()(samples.batch(torch.arange(1), channels_last=net.channels_last))
+        except Exception as error:  # a user's model may raise anything
+            held = dict(named(self.dataset.x))[name][sample]
+            raise ModelError(
+                f"{arch}: does not run on a sample of client {client} whose {name} has numbers from {held.min()} to "
+                f"{held.max()} ({first_line(error)}); give the model a larger vocabulary, or other numbers to the data"
+            ) from error
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
         """Refuses a model that fails on one sample, as batch normalisation does, if an epoch ends with such a batch."""
@@ -193,7 +240,7 @@ class SimulatedClients:
         net, samples = self.net(group), self.data(group).train
         try:
             with torch.no_grad(), seeded(0, "training"):
-                net.train()(as_input(samples.x[:1], channels_last=net.channels_last))
+                net.train()(samples.batch(torch.arange(1), channels_last=net.channels_last))
         except Exception as error:  # a user's model may raise anything
             client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
             raise ModelError(
@@ -204,14 +251,15 @@ class SimulatedClients:
     def advice(self) -> Iterator[str]:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
+        if names := given_names(self.settings.table):
+            yield (
+                f"{', '.join(names)}: only this program has it, so only fedssa.run with it and exist_ok=True can "
+                "continue this run; what an import path leads to is found from anywhere"
+            )
         yield from method.advice(self.server_context())
         if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
-        if method.groups == "layout":
-            yield from self._advice_on_groups()
-        owners = Counter(s for info in self.infos for s in info.seen_classes)
-        if method.shares_by_class and max(owners.values()) == 1:
-            yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+        yield from advice_on_infos(method, self.infos)
         if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
             size, archs = _num_weights(shared), self.settings.models.archs
@@ -222,32 +270,47 @@ class SimulatedClients:
                     "a smaller one is cheaper to train and to send"
                 )
 
-    def _advice_on_groups(self) -> Iterator[str]:
-        members = Counter(info.group for info in self.infos)
-        alone = [str(info.id) for info in self.infos if members[info.group] == 1]
-        if len(alone) == len(self.infos) > 1:
-            yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
-        elif alone and len(self.infos) > 1:
-            listed = ", ".join(alone[:5]) + (", …" if len(alone) > 5 else "")
-            yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
-
     def _samples(self, indices: np.ndarray) -> Samples:
-        return Samples(torch.from_numpy(self._x[indices]), torch.from_numpy(self._y[indices]))
+        return samples_at(self.dataset, indices)
 
 
-def clients_of(run_dir: RunDir, settings: Settings) -> SimulatedClients:
-    """Returns the clients of a run that was begun, and refuses other data, which would be dealt differently."""
-    clients = SimulatedClients.prepared(settings)
-    dataset, public = clients.dataset, clients.public
-    theirs = (run_dir.data_digest, run_dir.class_names, run_dir.input_shape)
-    if theirs != (dataset.digest, dataset.class_names, dataset.input_shape):
-        digests = f"digest {run_dir.data_digest[:12]}, now {dataset.digest[:12]}"
-        raise DataError(
-            f"{run_dir.path}: begun with other data or class names ({digests}); restore those it began with"
-        )
-    if run_dir.public_digest != (public.digest if public else ""):
-        raise DataError(f"{run_dir.path}: begun with other public data; restore those it began with")
-    return clients
+def samples_at(dataset: Dataset, indices: np.ndarray) -> Samples:
+    """Copies samples from a data set."""
+
+    def copied(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(array)[indices])  # it is still a map, but is indexed faster
+
+    x = dataset.x
+    taken = {name: copied(array) for name, array in x.items()} if isinstance(x, dict) else copied(x)
+    return Samples(taken, copied(dataset.y))
+
+
+def inputs_of(dataset: Dataset) -> Form:
+    return form_of(samples_at(dataset, np.arange(0)).x)
+
+
+def advice_on_infos(method: AnyMethod, infos: Sequence[ClientInfo]) -> Iterator[str]:
+    """Yields what follows from what the clients say of themselves."""
+    if method.groups == "layout":
+        yield from _advice_on_groups(infos)
+    owners = Counter(s for info in infos for s in info.seen_classes)
+    if method.shares_by_class and max(owners.values()) == 1:
+        yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+
+
+def _advice_on_groups(infos: Sequence[ClientInfo]) -> Iterator[str]:
+    members = Counter(info.group for info in infos)
+    alone = [str(info.id) for info in infos if members[info.group] == 1]
+    if len(alone) == len(infos) > 1:
+        yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
+    elif alone and len(infos) > 1:
+        listed = ", ".join(alone[:5]) + (", …" if len(alone) > 5 else "")
+        yield f"nobody shares an extractor with client {listed}: no other has its architecture; see models.archs"
+
+
+def slots_within(folder: Path, memory: float | None, groups: Sequence[int]) -> Slots:
+    """Opens the clients' states; each group's file gets an equal share of the memory (GB) that states may take."""
+    return Slots(folder) if memory is None else Slots(folder, 1e9 * memory / len(set(groups)))
 
 
 def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -260,16 +323,22 @@ def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:
     """Takes a data set of its own as public data; its inputs must have the task's shape and type."""
-    if dataset.input_shape != task_data.input_shape or dataset.x.dtype != task_data.x.dtype:
-        theirs, ours = ((d.input_shape, str(d.x.dtype)) for d in (dataset, task_data))
-        raise DataError(f"[public]: its inputs are {theirs[1]} {theirs[0]}, those of [data] are {ours[1]} {ours[0]}")
+    theirs, ours = (_described(d) for d in (dataset, task_data))
+    if theirs != ours:
+        raise DataError(f"[public]: its inputs are {theirs}, those of [data] are {ours}")
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")
-    samples = Samples(
-        torch.tensor(dataset.x[:num]), torch.tensor(dataset.y[:num])
-    )  # copied, since the arrays are read-only maps
+    samples = samples_at(dataset, np.arange(num))
     return public_data(samples, "own" if dataset.class_names == task_data.class_names else "foreign", said.per_round)
+
+
+def _described(dataset: Dataset) -> str:
+    """Says the type in which inputs are stored, too, since bytes and floats would be batches of different values."""
+    form = inputs_of(dataset)
+    if isinstance(dataset.x, dict) and isinstance(form, dict):
+        return ", ".join(f"{name} {array.dtype} {form[name].shape}" for name, array in sorted(dataset.x.items()))
+    return f"{dataset.x.dtype} {dataset.input_shape}"
 
 
 def _num_weights(net: SplitModel) -> int:

@@ -1,90 +1,33 @@
 """A simulation is put together here, from its settings to its records on disk, and is stopped, resumed, finished."""
 
-import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedssa.core.method import growth_remedy
 from fedssa.core.rounds import Federation, Round, run_rounds
-from fedssa.errors import ClientError, FedSSAWarning, RunDirError, SettingsError
-from fedssa.records import Outcome, RoundRecord, latest_scores
+from fedssa.core.samples import as_json
+from fedssa.errors import FedSSAWarning, RunDirError, SettingsError
+from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir, fill_run_dir
 from fedssa.runs.environment import describe, refuse_other
 from fedssa.runs.files import how_to_continue, is_across_sites, writing
 from fedssa.runs.journal import Journal
 from fedssa.runs.lock import InterruptLater, RunLock, staging_of
-from fedssa.settings.about import about
-from fedssa.settings.recipe import Settings, load_settings, parse_settings
-from fedssa.simulate.clients import SimulatedClients, clients_of
+from fedssa.runs.system import IS_WINDOWS
+from fedssa.settings.imports import given_names
+from fedssa.settings.recipe import Settings
 from fedssa.simulate.engine.pool import Pool, PoolFederation
 from fedssa.simulate.engine.ray import wait_until_left
 from fedssa.simulate.engine.serial import SerialFederation
 from fedssa.simulate.engine.store import ClientStore
 from fedssa.simulate.engine.workers import Workers
+from fedssa.simulate.population import Clients, clients_for, clients_of, settings_of
 from fedssa.simulate.saved_models import write_models, write_representations
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """The result is what a run that has ended leaves behind."""
-
-    path: Path
-    records: tuple[RoundRecord, ...]
-
-    @property
-    def accuracy(self) -> float:
-        """Returns the headline: the mean over clients of their own models' test accuracy after the last round."""
-        headline = self.records[-1].headline
-        if headline is None:
-            raise ClientError(f"{self.path}: no kind of inference is reported by all clients; see the method's predict")
-        return headline
-
-    @property
-    def client_accuracies(self) -> dict[int, float]:
-        return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
-
-
-@torch.inference_mode(False)  # clients may train in this process, so it needs gradients in any mode of the caller
-def run(
-    settings: "Settings | Mapping[str, Any] | Path | str",
-    *,
-    out: Path | str | None = None,
-    workers: int = 1,
-    ray: str | None = None,
-) -> RunResult:
-    """Runs a recipe (a file, or a table of the same shape) into a new directory, by default below `runs`.
-
-    With `ray`, workers are Ray actors: "local" starts Ray here, anything else is the address of a cluster.
-    """
-    name = Path(settings).stem if isinstance(settings, (str, Path)) else "run"
-    loaded = load_settings(settings)
-    return _to_the_end(start(loaded, Path(out or default_out(loaded, name)), workers=workers, ray=ray), workers)
-
-
-@torch.inference_mode(False)
-def resume(path: Path | str, *, workers: int = 1, ray: str | None = None) -> RunResult:
-    """Finishes a run that was stopped, and returns its result; a run that has ended gives its result at once."""
-    begun = reopen(Path(path), workers=workers, ray=ray)
-    if isinstance(begun, Run):
-        return _to_the_end(begun, workers)
-    if begun.kind == "diverged":
-        raise RunDirError(f"{path}: {begun.message}")
-    return RunResult(Path(path), tuple(RunDir.open(Path(path)).records()))
-
-
-def _to_the_end(begun: "Run", workers: int) -> RunResult:
-    with closing(begun):
-        for _ in begun.rounds(workers=workers):
-            pass
-        return RunResult(begun.dir.path, tuple(begun.records))
 
 
 def default_out(settings: Settings, name: str) -> Path:
@@ -99,15 +42,17 @@ def start(
     workers: int | None = 1,
     ray: str | None = None,
     command: str | None = None,
+    overwrite: bool = False,
 ) -> "Run":
     """Makes the run directory, which appears by rename, complete with its settings, or not at all.
 
     If there are to be several workers, they start while the data are read here. `command` repeats the run; it is given
-    by a caller that knows a shorter one than the run's recipe.
+    by a caller that knows a shorter one than the run's recipe. With `overwrite`, a run directory that is there already
+    is removed when the new one is complete.
     """
     with ExitStack() as undo:
         with writing(out, begun=False):
-            if out.exists():
+            if out.exists() and not (overwrite and _may_be_removed(out)):
                 raise RunDirError(_already_there(out, settings))
             staging = staging_of(out)
             _make_parents(staging, undo)
@@ -115,17 +60,19 @@ def start(
             staging.mkdir()
             lock = undo.enter_context(closing(RunLock(staging)))
         pool = _workers_of(settings, workers, ray, lock, undo)
-        clients = SimulatedClients.prepared(settings)
+        clients = clients_for(settings)
+        settings.method.refuse_unfit(clients.task, settings.server)
         clients.check_models()
-        settings.method.refuse(clients.task, settings.server)
-        dataset = clients.dataset
+        about_data, public = clients.about_data, clients.public.digest if clients.public else ""
         with writing(out, begun=False):
-            about_data = (dataset.digest, dataset.class_names, dataset.input_shape)
-            public = clients.public.digest if clients.public else ""
-            staged = RunDir(staging, settings.table, *about_data, public, about(settings, command))
-            fill_run_dir(staged, {**describe(settings.run.kernel), "data": dataset.digest})
+            inputs = as_json(clients.task.inputs)
+            staged = RunDir(staging, settings.table, *about_data, public, clients.about(command), inputs)
+            fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest})
             ClientStore.create(staging / "store", len(clients.infos))
-            os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
+            if overwrite and out.exists():
+                RunLock(out).close()  # it refuses a run that is going
+                shutil.rmtree(out)
+            lock = lock.rename(staging, out)  # the commit of the whole directory
         begun = Run(RunDir.open(out), clients, lock, pool)
         undo.pop_all()
         return begun
@@ -152,12 +99,19 @@ def start_workers(workers: int | None, ray: str | None, lock: RunLock, *, most: 
         return RayWorkers(Actor, ray, workers, most=most)
     if workers is None or workers <= 1:
         return None
+    if IS_WINDOWS:
+        raise SettingsError(f"workers = {workers}: on Windows all clients run in one process; use 1")
     return Pool(min(workers, most or workers), keep_open=[lock.descriptor])
 
 
 def _workers_of(
     settings: Settings, workers: int | None, ray: str | None, lock: RunLock, undo: ExitStack
 ) -> Workers | None:
+    if (ray or (workers or 1) > 1) and (names := given_names(settings.table)):
+        raise SettingsError(
+            f"{', '.join(names)}: only this program has it, and workers are programs of their own; use workers=1, "
+            "or move it to a file and name it by import path"
+        )
     started = start_workers(workers, ray, lock, most=settings.partition.clients)
     return started and undo.enter_context(started)
 
@@ -177,7 +131,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
                 )  # the run may have been killed right before it removed the store
             return outcome
         wait_until_left(run_dir.store)
-        settings = parse_settings(run_dir.settings)
+        settings = settings_of(run_dir)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
         begun = Run(run_dir, clients_of(run_dir, settings), lock, pool)
@@ -188,7 +142,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
 class Run:
     """A run is a directory whose lock this process holds. Iterate over `rounds` to run what is left of it."""
 
-    def __init__(self, run_dir: RunDir, clients: SimulatedClients, lock: RunLock, pool: Workers | None) -> None:
+    def __init__(self, run_dir: RunDir, clients: Clients, lock: RunLock, pool: Workers | None) -> None:
         self.dir, self.settings = run_dir, clients.settings
         self._clients, self._lock, self._pool = clients, lock, pool
         self._store = ClientStore(run_dir.store, clients.groups, clients.messages.server)
@@ -205,7 +159,7 @@ class Run:
             self._pool.close()
         self._lock.close()
 
-    def rounds(self, *, workers: int = 1, pool: Workers | None = None) -> Iterator[RoundRecord]:
+    def rounds(self, *, workers: int = 1, pool: Workers | None = None) -> Generator[RoundRecord]:
         """Runs to the end and yields each record when its round is committed. The caller may stop at any moment.
 
         It uses the pool given, or that of its start; without one, one worker is this process, and more are a new pool.
@@ -255,11 +209,21 @@ class Run:
         shutil.rmtree(self.dir.store, ignore_errors=True)
 
 
+def _may_be_removed(out: Path) -> bool:
+    """Tells whether this is a simulation's run directory; a run across sites cannot be repeated by us alone."""
+    try:
+        return RunDir.open(out).path.is_dir() and not is_across_sites(out)
+    except RunDirError:
+        return False
+
+
 def _already_there(out: Path, settings: Settings) -> str:
     try:
         same = settings.are_those_of(RunDir.open(out).settings)
     except RunDirError:
         return f"{out}: exists and is not a run directory; choose another --out"
+    if is_across_sites(out):
+        return f"{out}: is a run across sites; choose another --out"
     if same:
         return f"{out}: holds this run already; to continue or see it: fedssa run --resume {out}"
     return f"{out}: holds a run of other settings; choose another --out"

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from fedssa.core.samples import LocalData
+from fedssa.core.samples import LocalData, from_json
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
@@ -16,11 +16,14 @@ from fedssa.core.training import representations
 from fedssa.errors import RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
-from fedssa.settings.recipe import Settings, parse_settings
+from fedssa.settings.recipe import Settings
 from fedssa.settings.task import task_of
-from fedssa.simulate.clients import SimulatedClients, build_net, clients_of
+from fedssa.simulate.clients import build_net
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+from fedssa.simulate.population import Clients, clients_of, settings_of
+from fedssa.simulate.sites import SiteClients
+from fedssa.sites.settings import SiteSettings
 
 
 def write_models(run_dir: RunDir, store: ClientStore) -> None:
@@ -38,7 +41,7 @@ def write_models(run_dir: RunDir, store: ClientStore) -> None:
     os.rename(staging, final)  # noqa: PTH104
 
 
-def write_representations(run_dir: RunDir, store: ClientStore, clients: SimulatedClients) -> None:
+def write_representations(run_dir: RunDir, store: ClientStore, clients: Clients) -> None:
     """Writes what the header of every client's final model sees of some of its test samples."""
     slots, wanted = Slots(store.folder), clients.settings.run.representations
     rows, labels, owners = [], [], []
@@ -60,22 +63,21 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Simulate
 def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     """Returns a client's own model of a finished run, ready for inference; `as_input` turns samples into its input.
 
-    `run_dir` may also be a file that `fedssa site export` wrote; `client` then names the site's file or import path.
+    A client has a number, and in a federation of sites a name. `run_dir` may also be a file that `fedssa site export`
+    wrote; `client` then names the site's file or import path.
     """
-    if isinstance(client, str):
+    if isinstance(client, str) and not Path(run_dir).is_dir():
         from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
+    settings, client = settings_of(directory), _number(directory, client)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
-    task = task_of(settings, len(directory.class_names), directory.input_shape)
-    with seeded(settings.seed, "start", client=client):
-        net = build_net(settings, client, task)
+    net = _built(directory, settings, client)
     try:
         copy_in(load(file.read_bytes()), module_state(net))
     except (OSError, SafetensorError) as error:
@@ -83,10 +85,19 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     return net.eval()
 
 
-def load_client_data(run_dir: Path | str, client: int) -> LocalData:
+def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
+    """Builds a model of the client's structure; of its data only a site's own code may need them."""
+    if isinstance(settings, SiteSettings):
+        return SiteClients(settings).net(client)
+    task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
+    with seeded(settings.seed, "start", client=client):
+        return build_net(settings, client, task)
+
+
+def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
-    settings = parse_settings(directory.settings)
+    settings, client = settings_of(directory), _number(directory, client)
     if reason := _why_no_client(directory, settings, client):
         raise RunDirError(reason)
     return clients_of(directory, settings).data(client)
@@ -98,6 +109,16 @@ def _opened(path: Path) -> RunDir:
     if is_across_sites(path):
         raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")
     return directory
+
+
+def _number(directory: RunDir, client: int | str) -> int:
+    if isinstance(client, int):
+        return client
+    names = list(directory.settings.get("clients", ()))
+    if client not in names:
+        known = f"they are {', '.join(names)}" if names else "its clients have numbers"
+        raise RunDirError(f"{directory.path}: has no client {client!r}; {known}")
+    return names.index(client)
 
 
 def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:

@@ -24,13 +24,13 @@ from fedssa.core.message import decode, encode
 from fedssa.core.tensors import Tensors, pack, unpack
 from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError
 from fedssa.runs.environment import BITS_DEPEND_ON, describe
-from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.engine.jobs import Population, run_job, say_hello
 from fedssa.simulate.engine.ray import enter
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import Job
 from fedssa.simulate.engine.wire import error_to_wire, read_frame, write_frame
 from fedssa.simulate.engine.workers import Frame
+from fedssa.simulate.population import clients_in_worker
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 KEPT = 512 << 20  # bytes, which is more than a client's training takes
@@ -46,7 +46,7 @@ class Worker:
     def open(self, setup: Mapping[str, Any]) -> None:
         """Opens what to work on. If that fails, the error becomes the answer to every job."""
         try:
-            clients = SimulatedClients.open(setup)
+            clients = clients_in_worker(setup)
             self._opened = clients, clients.slots(Path(setup["store"]))
         except FedSSAError as error:
             self._opened = error
@@ -126,7 +126,7 @@ def keep_freed_memory() -> None:
 
     That would be thousands of page faults a job, up to a tenth of its time. Without glibc nothing happens.
     """
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError, TypeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(M_TRIM_THRESHOLD, KEPT)
         libc.mallopt(M_MMAP_THRESHOLD, LARGEST)

@@ -2,11 +2,11 @@
 
 seed = 0
 clients = ["north", "south", "west"]    # client 0, 1, 2
-[task]     classes, input_shape
+[task]     classes, input_shape, input_type, or inputs by name
 [models]   width, shared, server, prototypes
 [local]    [server]    [rounds]    [method]         as in a recipe
 [public]   file, digest, labels, per_round          if the method uses public data
-[run]      kernel, target, evaluate_start
+[run]      kernel, target, evaluate_start, metrics
 [deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
 
 `agreement` is a digest of all that a site's messages and bits depend on, but for versions and the kernel, which the
@@ -31,23 +31,65 @@ from fedssa.core.context import ServerContext
 from fedssa.core.message import Nothing
 from fedssa.core.method import Method
 from fedssa.core.public import Labels, Public, public_data
-from fedssa.core.samples import Samples
+from fedssa.core.samples import Form, Input, InputType, Samples
 from fedssa.core.task import Task
 from fedssa.data import Npz
+from fedssa.data.arrays import number_labels
 from fedssa.errors import DataError, SettingsError
-from fedssa.settings.build import parse_section
+from fedssa.settings.build import parse_section, refuse_unknown
 from fedssa.settings.recipe import Settings, parse_settings, read_recipe
 from fedssa.settings.task import task_of
+from fedssa.sites.samples import stored
 
 FILE_NAME, PUBLIC_FILE = "federation.toml", "public.npz"
 RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "run")
+KNOWN = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
 ABOUT_THE_SERVER = ("deploy", "run")  # what a site need not agree to
 
 
 @dataclass(frozen=True, kw_only=True)
+class InputSection:
+    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1, 8)]
+    type: InputType = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskSection:
+    """The task's input is one tensor, of `input_shape` and `input_type`, or several by name."""
+
     classes: Annotated[int, Ge(2), Le(10**6)] | Annotated[tuple[str, ...], Len(2)]  # their number, or their names
-    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1, 3)]  # [channels, height, width], or [size]
+    input_shape: Annotated[tuple[Annotated[int, Ge(1)], ...], Len(1, 8)] | None = None  # [channels, height, width], say
+    input_type: InputType = "float32"
+    inputs: Annotated[dict[str, InputSection], Len(1)] | None = (
+        None  # [task.inputs]  ids = {shape = [32], type = "int64"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.input_shape is None and self.inputs is None:
+            raise ValueError("input_shape is missing: say it, or the inputs by name in [task.inputs]")
+        if self.input_shape is not None and self.inputs is not None:
+            raise ValueError("input_shape is of a single input; leave it out, or [task.inputs]")
+        if self.inputs is not None and self.input_type != "float32":
+            raise ValueError("input_type is of a single input; say the type of each in [task.inputs]")
+        for name in self.inputs or ():
+            if not name.isidentifier():
+                raise ValueError(f"input {name!r} goes to a model as a keyword argument; give it a name like ids")
+
+    @property
+    def form(self) -> Form:
+        if self.inputs is not None:
+            return {name: Input(one.shape, one.type) for name, one in self.inputs.items()}
+        return Input(self.input_shape or (), self.input_type)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """Returns the section without what it leaves to its defaults, which older files do not know."""
+        said = asdict(self)
+        if self.inputs is None:
+            del said["inputs"]
+        if self.input_type == "float32":
+            del said["input_type"]
+        return {key: value for key, value in said.items() if value is not None}
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -94,12 +136,10 @@ class PublicSection:
 
 
 def read_public(file: Path, task: Task, labels: Labels, per_round: int) -> Public:
-    arrays = Npz(file=str(file)).decode()
-    shape = arrays.x.shape[1:]
-    found = (shape[2], *shape[:2]) if len(shape) == 3 else tuple(shape)
-    if found != task.input_shape:
-        raise DataError(f"{file}: its inputs are {found}, the task's are {task.input_shape}")
-    return public_data(Samples(torch.from_numpy(arrays.x), torch.from_numpy(arrays.y)), labels, per_round)
+    several = tuple(task.inputs) if isinstance(task.inputs, dict) else ()
+    x, y, _ = Npz(file=str(file), inputs=several).read()
+    inputs = stored(str(file), x, task.inputs)
+    return public_data(Samples(inputs, torch.from_numpy(number_labels(y, None, str(file))[0])), labels, per_round)
 
 
 @dataclass(frozen=True)
@@ -116,7 +156,7 @@ class Federation:
     def task(self) -> Task:
         section, settings = self.task_section, self.settings
         known = settings.models.shared is not None
-        return task_of(settings, len(section.class_names), section.input_shape, knows_shared=known)
+        return task_of(settings, len(section.class_names), section.form, knows_shared=known)
 
     @cached_property
     def public(self) -> Public | None:
@@ -135,6 +175,8 @@ class Federation:
     @property
     def agreement(self) -> str:
         agreed = {name: part for name, part in self.table.items() if name not in ABOUT_THE_SERVER}
+        if metrics := self.settings.run.metrics:
+            agreed["metrics"] = metrics  # a site sends one number for each
         return sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
     def client_id(self, name: str) -> int:
@@ -152,14 +194,11 @@ def read_federation(path: Path) -> Federation:
 def task_in(file: Path) -> Task:
     """Reads the task alone from a federation.toml whose other sections may not fit together yet."""
     section = parse_section("task", TaskSection, _part(read_recipe(file), "task"))
-    return Task(len(section.class_names), section.input_shape)
+    return Task(len(section.class_names), (), inputs=section.form)
 
 
 def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federation:
-    known = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
-    for key in table:
-        if key not in known:
-            raise SettingsError(f"unknown setting {key}; known: {', '.join(known)}")
+    refuse_unknown("", table, KNOWN)
     clients = _clients(table.get("clients"))
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
@@ -173,7 +212,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         | {
             "models": settings.table["models"] | private,
             "clients": clients,
-            "task": asdict(task),
+            "task": task.table,
             "deploy": asdict(deploy),
             "data": {"name": "sites"},
             "partition": {"name": "sites", "clients": len(clients)},
@@ -181,7 +220,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         | ({"public": asdict(public)} if public else {})
     )
     made = Federation(clients, task, deploy, settings, json.loads(json.dumps(resolved)), public, folder)
-    settings.method.refuse(made.task, settings.server)
+    settings.method.refuse_unfit(made.task, settings.server)
     return made
 
 

@@ -44,6 +44,7 @@ class Rehearsal:
     def numbers(self, method: str) -> Numbers:
         """Runs up to three rounds, of which the last is counted; raises what a run would raise before it starts."""
         settings = parse_settings(with_method(self._table, method))
+        settings.method.refuse_unfit(self._clients.task, settings.server)
         brief = replace(settings, method=_brief(settings.method), server=replace(settings.server, epochs=1))
         record = _last_round(self._clients.with_settings(brief))
         return Numbers(

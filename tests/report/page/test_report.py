@@ -64,10 +64,11 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert float(fedssa["seeds"]) == 2
     assert [row["verdict"] for row in table.values()] == ["", "higher", "no difference shown", "lower"]
     # 9 clients send 10 numbers up in every round and get 5 in all but the first
-    assert float(fedssa["numbers a round"]) == pytest.approx((9 * 10 * 3 + 9 * 5 * 2) / 3)
-    assert float(fedssa["bytes a round"]) == pytest.approx((9 * 44 * 3 + 9 * 24 * 2) / 3)
+    costs = rows_of(two_seeds, "01-digits-n9-costs")["fedssa"]
+    assert float(costs["numbers a round"]) == pytest.approx((9 * 10 * 3 + 9 * 5 * 2) / 3)
+    assert float(costs["bytes a round"]) == pytest.approx((9 * 44 * 3 + 9 * 24 * 2) / 3)
     assert float(rows_of(two_seeds, "runs")["fedssa1"]["bytes sent"]) == 9 * 44 * 3 + 9 * 24 * 2
-    assert not any("server" in column or "tuning" in column for column in fedssa)  # nobody has such FLOPs here
+    assert not any("server" in column or "tuning" in column for column in costs)  # nobody has such FLOPs here
     assert "Two seeds: intervals and verdicts speak of clients, given these seeds" in text_of(two_seeds)
     assert "± 1.4" in text_of(two_seeds)  # 0.02 / √2
     assert "+20.0 [+20.0, +20.0]" in text_of(two_seeds)
@@ -84,7 +85,7 @@ def test_every_csv_file_holds_what_is_printed_in_the_unit_of_its_column(tmp_path
     files = report(tmp_path)
     printed = _printed(files["tables.md"].decode())
     names = [name for name in files if name.endswith(".csv")]
-    assert len(names) == len(printed) == 4
+    assert len(names) == len(printed) == 8  # at a glance, all runs, and of both experiments results, costs, models
     checked = 0
     for name, cells_on_page in zip(names, printed, strict=True):
         cells = list(csv.reader(io.StringIO(files[name].decode())))
@@ -99,7 +100,7 @@ def test_every_csv_file_holds_what_is_printed_in_the_unit_of_its_column(tmp_path
 
 def _printed(text: str) -> list[list[list[str]]]:
     """The tables of a Markdown page, as cells."""
-    tables = re.findall(r"(?:^\|.*\n)+", text.replace("\\", ""), flags=re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", text.replace("\\", "").replace("**", ""), flags=re.MULTILINE)
     return [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()] for table in tables]
 
 
@@ -141,7 +142,7 @@ def test_flops_of_the_server_and_of_tuning_have_columns_of_their_own_and_are_nev
             with_flops(made, 1_000, server=server, tuning=tuning)
     files = report(tmp_path)
     names = ("FLOPs a round", "server FLOPs a round", "tuning FLOPs a round")
-    found = rows_of(files, "01-digits-n3")
+    found = rows_of(files, "01-digits-n3-costs")
     assert {method: [_quantity(row[name]) for name in names] for method, row in found.items()} == {
         "standalone": [3_000, None, None],
         "fedgh": [3_000, 10_500, None],
@@ -153,9 +154,21 @@ def test_flops_of_the_server_and_of_tuning_have_columns_of_their_own_and_are_nev
         assert name in text_of(files)
 
 
-def test_one_line_above_each_table_says_that_nothing_was_tuned(two_seeds: dict[str, bytes]) -> None:
-    assert "Not tuned per method, unlike the paper." in text_of(two_seeds)
-    assert "Not tuned per method, unlike the paper." in two_seeds["tables.md"].decode()
+def test_only_over_the_papers_experiments_a_line_says_that_nothing_was_tuned(two_seeds: dict[str, bytes]) -> None:
+    assert "unlike the paper" not in text_of(two_seeds)
+    assert "unlike the paper" not in two_seeds["tables.md"].decode()
+
+
+def test_the_first_sentence_says_what_came_out(two_seeds: dict[str, bytes]) -> None:
+    first = "fedssa (74.0 ± 1.4 %, 2 seeds) is the highest of 4 methods: 20.0 points above standalone [+20.0, +20.0], "
+    assert first in text_of(two_seeds)
+
+
+def test_the_best_value_of_a_column_is_marked(two_seeds: dict[str, bytes]) -> None:
+    page = two_seeds["index.html"].decode()
+    (marked,) = re.findall(r'<td class="n best" title="highest of its column" data-sort="([\d.]+)">74.0 ', page)
+    assert float(marked) == pytest.approx(74)
+    assert "| **74.0 ± 1.4** |" in two_seeds["tables.md"].decode()
 
 
 def test_the_page_needs_nothing_but_itself(two_seeds: dict[str, bytes]) -> None:
@@ -170,7 +183,7 @@ def test_every_figure_is_on_the_page_and_in_two_files_with_a_sentence(two_seeds:
     names = {name.removesuffix(".svg") for name in two_seeds if name.endswith(".svg")}
     assert {name.removesuffix(".png") for name in two_seeds if name.endswith(".png")} == names
     assert {name.removeprefix("figures/01-digits-n9-") for name in names} == {
-        "clients", "curves", "header-norms", "trade-off"
+        "architectures", "clients", "curves", "header-norms", "trade-off"
     }  # fmt: skip
     page = two_seeds["index.html"].decode()
     captions = re.findall(r"<figcaption>(.*?)<span", page, flags=re.DOTALL)
@@ -192,7 +205,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
     assert page.count("<script>") == 1  # ours
     assert "&lt;script&gt;" in page
     tables = re.findall(r"(?:^\|.*\n)+", files["tables.md"].decode(), flags=re.MULTILINE)
-    assert len(tables) == 4
+    assert len(tables) == 7
     for table in tables:
         assert HOSTILE not in table
         assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1  # no row is torn
@@ -233,6 +246,8 @@ def test_the_papers_figures_stand_beside_ours(tmp_path: Path) -> None:
     assert all(float(row["paper, %"]) > 80 for row in table.values() if row["paper, %"] != "–")
     assert {"standalone", "fedssa", "m2-a"} <= {name for name, row in table.items() if row["paper, %"] != "–"}
     assert "figures/01-cifar10-n10-ablations.svg" in files
+    assert "Not tuned per method, unlike the paper." in text_of(files)
+    assert "Not tuned per method, unlike the paper." in files["tables.md"].decode()
     assert "the paper’s figure" in text_of(files)
 
 

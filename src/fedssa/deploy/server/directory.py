@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -17,9 +17,11 @@ from string import Template
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from typing_extensions import override
 
 from fedssa.core.public import Labels, Public
+from fedssa.core.samples import each, is_image
 from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates, write_secret
 from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.deploy.site.node import is_loopback
@@ -74,6 +76,7 @@ def init(
     *,
     classes: int = 10,
     input_shape: Sequence[int] = (1, 32, 32),
+    input_type: str = "float32",
 ) -> None:
     """Makes the coordinator's directory, which appears by rename, complete or not at all."""
     target = _plain_path(directory)
@@ -83,7 +86,8 @@ def init(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir(mode=0o700)
-        _fill(staging, target, address, clients, classes, input_shape)
+        words = {"classes": classes, "input_shape": json.dumps(list(input_shape)), "input_type": input_type}
+        _fill(staging, target, address, clients, words)
         os.rename(staging, target)  # noqa: PTH104 (the commit of the whole directory)
     except OSError as error:
         raise RunDirError(f"{directory}: cannot be written ({error.strerror})") from error
@@ -91,9 +95,7 @@ def init(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fill(
-    staging: Path, target: Path, address: Address, clients: Sequence[str], classes: int, input_shape: Sequence[int]
-) -> None:
+def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str], about_task: Mapping[str, Any]) -> None:
     for folder in ("app", "certificates", "sites", "state/flwr", "state/superlink", "state/superexec", "systemd"):
         (staging / folder).mkdir(parents=True)
     until = ("never", "never")
@@ -105,8 +107,7 @@ def _fill(
     words = {
         **_words_of(target, address),
         "clients": json.dumps(list(clients)),
-        "classes": classes,
-        "input_shape": json.dumps(list(input_shape)),
+        **about_task,
         "max_bytes": Deploy.max_bytes,
         "max_megabytes": Deploy.max_bytes // 10**6 + 1,
         "keys": json.dumps(not address.insecure),
@@ -186,11 +187,18 @@ def add_public(directory: Path, source: Path, labels: Labels, per_round: int) ->
     if "public" in read_recipe(file):
         raise RunDirError(f"{file}: has a [public] already; remove that section to choose other data")
     public = read_public(source, task_in(file), labels, per_round)
-    np.savez(directory / PUBLIC_FILE, allow_pickle=False, x=public.samples.x.numpy(), y=public.samples.y.numpy())
+    x = each(_as_a_model_takes_it, public.samples.x)
+    inputs = {name: tensor.numpy() for name, tensor in (x if isinstance(x, dict) else {"x": x}).items()}
+    np.savez(directory / PUBLIC_FILE, allow_pickle=False, **inputs, y=public.samples.y.numpy())
     section = {"file": PUBLIC_FILE, "digest": public.digest, "labels": labels, "per_round": per_round}
     text = file.read_text(encoding="utf-8").rstrip("\n") + "\n" + document({"public": section})
     write_atomically(file, text.encode())
     return public
+
+
+def _as_a_model_takes_it(x: Tensor) -> Tensor:
+    """Puts an image's channels first, which a reader of the file tries first."""
+    return x.permute(0, 3, 1, 2).contiguous() if is_image(x) else x
 
 
 def register(directory: Path, name: str, public_key: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Generic
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
 from fedssa.core.rounds import run_rounds
+from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
 from fedssa.errors import AnswerError, RunDirError
@@ -140,12 +141,13 @@ def _create(federation: Federation, out: Path) -> RunDir:
     if out.exists():
         raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
     federation.check_models()
-    section = federation.task_section
+    task, class_names = federation.task, federation.task_section.class_names
     with writing(out, begun=False):
         staging = staging_of(out)
         public = federation.public.digest if federation.public else ""
         about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
-        staged = RunDir(staging, federation.table, "", section.class_names, section.input_shape, public, about)
+        about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
+        staged = RunDir(staging, federation.table, *about_data)
         fill_run_dir(staged, describe(federation.settings.run.kernel))
         start: AnyCheckpoint = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}))
         write_durably(_checkpoint_file(staging), seal(start))

@@ -24,7 +24,10 @@ from fedssa.deploy.messages import (
     to_records,
 )
 from fedssa.deploy.server.retry import Grid, PatientGrid
+from fedssa.deploy.server.scores import check_scores
 from fedssa.errors import AnswerError, Diverged
+from fedssa.records import Scores
+from fedssa.settings.metrics import metric_paths
 from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
@@ -110,6 +113,8 @@ class GridFederation:
     def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
         try:
             info = info_in(_content(reply), self._task)
+            if info.start is not None:
+                self._check_scores(info.start)
             self._bind(info, node, online)
         except AnswerError as error:
             self._ask_at[node] = time.monotonic() + ASK_AGAIN
@@ -187,12 +192,16 @@ class GridFederation:
             info, method = self.known.infos[request.client], self._federation.settings.method
             ctx = self._federation.context().at(request.t)
             answer = answer_in(reply, request, method, info, ctx, self._deploy.max_bytes)
+            self._check_scores(answer.scores)
             check_norm(answer.payload, self._deploy.norm_bound)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
             self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
             return Diverged(request.client, request.t) if refused == "diverged" else None
         return answer
+
+    def _check_scores(self, scores: Scores) -> None:
+        check_scores(scores, self._task.num_classes, metric_paths(self._federation.settings.run.metrics))
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):

@@ -13,7 +13,7 @@ from fedssa.core.seeds import one_thread
 from fedssa.deploy.messages import RECORD, Reply, check_norm, to_records
 from fedssa.errors import AnswerError, ClientError, FedSSAError
 from fedssa.sites.agreement import Federation
-from fedssa.sites.site import client_of
+from fedssa.sites.site import advice_on_data, client_from, loaded
 
 SAMPLE_RUN = "0" * 32
 
@@ -36,7 +36,7 @@ class Preview:
 def preview(reference: str, federation: Federation) -> Preview:
     """Shows what the site would send. It is built as client 0, since the id does not matter, and then forgotten."""
     method, ctx = federation.settings.method, federation.context()
-    client = client_of(reference, federation, 0)
+    client = client_from(loaded(reference, federation, 0, reference), federation, 0)
     try:
         info = client.hello(evaluate_start=True)
         with one_thread():
@@ -67,7 +67,7 @@ def preview(reference: str, federation: Federation) -> Preview:
         num_bytes=sum(map(_size, _fields(said).values())),
         num_payload_bytes=num_bytes(answer.payload),
         public=None if federation.public is None else _in_words(federation.public),
-        advice=method.advice(ctx),
+        advice=[*method.advice(ctx), *advice_on_data(reference, data)],
     )
 
 

@@ -24,7 +24,7 @@ from fedssa.core.task import TaskFacts, facts_of
 from fedssa.core.tensors import Tensors
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.runs.files import write_durably
-from fedssa.runs.lock import try_lock
+from fedssa.runs.system import try_lock
 from fedssa.sites.agreement import Federation
 
 

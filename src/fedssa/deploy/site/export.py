@@ -8,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from fedssa.core.samples import from_json, written
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task, TaskFacts
@@ -45,7 +46,9 @@ def load_exported(path: Path, site: str) -> SplitModel:
 
 
 def _task(facts: dict[str, Any]) -> Task:
-    return TaskFacts(**facts | {"input_shape": tuple(facts["input_shape"])}).task()
+    shape = tuple(facts["input_shape"])
+    inputs = written(from_json(facts.get("inputs") or {}, shape)) or None
+    return TaskFacts(**facts | {"input_shape": shape, "inputs": inputs}).task()
 
 
 def _built(site: str, task: Task) -> SplitModel:

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from fedssa.errors import SettingsError
+from fedssa.sites.find import absolute
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -30,7 +31,7 @@ def node_command(
     options = {
         "client-id": client,
         "federation": str(federation.absolute()),
-        "site": _absolute(site),
+        "site": absolute(site),
         "state-dir": str(state_dir.absolute()),
     }
     config = " ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
@@ -55,8 +56,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _absolute(site: str) -> str:
-    path, colon, name = site.partition(":")
-    return f"{Path(path).absolute()}{colon}{name}" if path.endswith(".py") else site

@@ -16,7 +16,7 @@ from fedssa.deploy.messages import Refusal, Reply, Request, Why, agreement_in, r
 from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
 from fedssa.errors import AnswerError, Diverged, FedSSAError, SettingsError
 from fedssa.sites.agreement import Federation, OtherPublicData, read_federation
-from fedssa.sites.site import client_of
+from fedssa.sites.site import advice_on_data, client_of
 
 log = logging.getLogger("flwr")  # Flower's own: a site's owner finds everything in one place
 
@@ -59,6 +59,8 @@ def _respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
     site = _option(node_config, "site")
     if request.t < 0:
         start = client_of(site, federation, client)
+        for advice in advice_on_data(site, start.data):
+            log.warning("fedssa: %s", advice)
         return to_records(start.hello(evaluate_start=request.evaluate_start))
     answer = _run_round(request, federation, site, client, StateDir(Path(_option(node_config, "state-dir"))))
     return to_records(Reply(request.run, request.t, answer))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedssa.core.client import Client
 from fedssa.core.message import message
+from fedssa.core.samples import Inputs
 from fedssa.core.task import Task
 from fedssa.core.training import Batch, mean_representations
 
@@ -61,7 +62,7 @@ def pulled_loss(client: Client, batch: Batch, lam: float) -> Tensor:
     return task_loss + lam * prototype_distance(client, representations, batch.y)
 
 
-def predict_by_head_and_prototype(client: Client, x: Tensor) -> dict[str, Tensor]:
+def predict_by_head_and_prototype(client: Client, x: Inputs) -> dict[str, Tensor]:
     """Predicts by head, and by the nearest prototype of the client's classes: global where one came, else its own."""
     representations = client.net.extractor(x)
     predicted = {"head": client.net.header(representations)}

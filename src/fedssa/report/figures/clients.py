@@ -40,7 +40,7 @@ def client_figure(
         return None
     every = np.concatenate([values[method] for method in shown])
     height = max(least_height, 80 + ROW * len(shown))
-    names = [_shortened(method) for method in shown]
+    names = [shortened(method) for method in shown]
     around = frame(
         list(every),
         [],
@@ -165,5 +165,5 @@ def binned(pairs: Floats) -> list[tuple[float, float]]:
     return [(float(counts[bins == b].mean()), float(gains_of[bins == b].mean())) for b in np.unique(bins)]
 
 
-def _shortened(label: str) -> str:
+def shortened(label: str) -> str:
     return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"

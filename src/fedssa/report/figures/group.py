@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedssa.errors import FedSSAError
+from fedssa.report.figures.breakdown import architecture_boxes, class_recall
 from fedssa.report.figures.clients import box_plot, gains
 from fedssa.report.figures.methods import ABLATIONS, ablations, trade_off
 from fedssa.report.figures.representations import tsne_figures
@@ -23,6 +24,8 @@ def figures_of(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure],
     paper = {method: found for method in ABLATIONS if (found := paper_percent(group, method)) is not None}
     several = [
         box_plot(group, styles),
+        architecture_boxes(group, styles),
+        class_recall(group, styles),
         trade_off(group, styles),
         ablations(group, styles, paper),
         gains(group, styles),

@@ -115,10 +115,10 @@ class _Pen:
             corner for x0, y0, x1, y1 in tiles.boxes for corner in ((x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0))
         ]
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(tiles.boxes)
-        context = self._context(tiles.ink, 1.0, 0)
+        context = self._context(tiles.ink, tiles.opacity, 0)
         context.set_antialiased(False)
         if corners:
-            self.renderer.draw_path(context, Path(corners, codes), self.place, (*_colour(tiles.ink), 1.0))
+            self.renderer.draw_path(context, Path(corners, codes), self.place, (*_colour(tiles.ink), tiles.opacity))
 
     def dots(self, dots: Dots) -> None:
         from matplotlib.path import Path

@@ -75,6 +75,7 @@ class Tiles:
     boxes: tuple[tuple[float, float, float, float], ...]  # left, top, right, bottom
     ink: str
     series: int | None = None
+    opacity: float = 1.0
 
 
 Item = Line | Dots | Mark | Words | Tiles
@@ -235,7 +236,8 @@ def _element(item: Item) -> str:
         return mark_svg(item)
     if isinstance(item, Tiles):
         path = "".join(f"M{_n(x0)} {_n(y0)}H{_n(x1)}V{_n(y1)}H{_n(x0)}Z" for x0, y0, x1, y1 in item.boxes)
-        return f'<path d="{path}" style="fill:{paint(item.ink)}" shape-rendering="crispEdges"/>'
+        opacity = f";opacity:{item.opacity:g}" if item.opacity < 1 else ""
+        return f'<path d="{path}" style="fill:{paint(item.ink)}{opacity}" shape-rendering="crispEdges"/>'
     style = f"fill:{paint(item.ink)};font-size:{_n(item.size)}px" + (";font-weight:600" if item.bold else "")
     place = f'x="{_n(item.x)}" y="{_n(item.y)}" text-anchor="{item.anchor}"'
     return f'<text {place} style="{style}">{escape(item.text)}</text>'

@@ -20,10 +20,13 @@ from fedssa.report.figures.style import Style, styles
 from fedssa.report.page.directory import write_report
 from fedssa.report.read.collection import Gathered, gather
 from fedssa.report.read.comparison import TARGET_SHARE
+from fedssa.report.read.finding import finding, findings
 from fedssa.report.read.groups import Group, flat, group_runs, slug, subtitle, title
 from fedssa.report.read.statistics import LEVEL, NUM_RESAMPLES, RESAMPLE_SEEDS_FROM
 from fedssa.report.read.summary import diverged_in_words
 from fedssa.report.tables.accuracy import accuracy_table
+from fedssa.report.tables.breakdown import architecture_table, class_table
+from fedssa.report.tables.costs import cost_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
 
@@ -36,6 +39,11 @@ HOW: tuple[tuple[str, str], ...] = (
         "Accuracy",
         "Each client tests its own latest model on its own test data; the number is the unweighted mean over all "
         "clients after the last round, then over seeds. ± is the standard deviation over seeds.",
+    ),
+    (
+        "Balanced accuracy, macro F1",
+        "Mean recall and mean F1 over the classes of a client’s own test data, then the mean over clients and seeds. "
+        "Recall of one class is over all clients’ test samples of it, each told by its client’s own model.",
     ),
     (
         "Best by validation",
@@ -57,6 +65,10 @@ HOW: tuple[tuple[str, str], ...] = (
         "Verdict",
         "“Higher” and “lower” stand where chance is unlikely (5 %) even though several methods are compared at once "
         "(Holm’s correction). “No difference shown” means just that: not that there is none.",
+    ),
+    (
+        "★",
+        "The best value of its column, which says nothing of chance: the verdict does.",
     ),
     (
         "To the target",
@@ -88,11 +100,18 @@ class Section:
     title: str
     subtitle: str
     runs: str
+    finding: str
     table: Table
+    more: tuple[Table, ...]  # costs, and accuracy by architecture
+    by_class: Table | None
     settings: tuple[tuple[str, str], ...]
     figures: tuple[Drawn, ...]
     series: tuple[int, ...]
     untold: tuple[str, ...]
+
+    @property
+    def tables(self) -> list[Table]:
+        return [self.table, *self.more, *([self.by_class] if self.by_class else [])]
 
 
 def write(folders: Sequence[Path], out: Path) -> Gathered:
@@ -124,10 +143,11 @@ def contents(gathered: Gathered) -> dict[str, bytes]:
     drawn_across = [_drawn(figure, f"{number + 1:02d}-{figure.name}", found) for number, figure in enumerate(across)]
     sections = [_section(number, group, seen, found) for number, group in enumerate(groups)]
     overview, runs = at_a_glance(groups, seen), runs_table(groups, seen)
-    tables = [*([overview] if overview else []), *(section.table for section in sections), runs]
+    tables = [*([overview] if overview else []), *(table for section in sections for table in section.tables), runs]
     name = "Runs of one experiment" if len(groups) == 1 else f"{len(groups)} experiments"
     page = _render(
         title=title(groups[0]) if len(groups) == 1 else name,
+        finding=findings(groups),
         lead=_lead(gathered, groups),
         problems=_problems(gathered, groups),
         overview=overview,
@@ -154,7 +174,10 @@ def _section(number: int, group: Group, seen: Mapping[str, Style], found: dict[s
         title=title(group),
         subtitle=subtitle(group),
         runs=f"{count} run" if count == 1 else f"{count} runs",
+        finding=finding(group),
         table=accuracy_table(group, seen, name),
+        more=tuple(filter(None, (cost_table(group, seen, name), architecture_table(group, seen, name)))),
+        by_class=class_table(group, seen, name),
         settings=tuple(settings),
         figures=tuple(_drawn(figure, f"{name}-{figure.name}", found) for figure in figures),
         series=tuple(series_in(figures)),

@@ -27,6 +27,7 @@ class MethodRow:
     per_round: Cost | None
     to_target: Cost | None  # mean over seeds; None if any did not reach it
     second_accuracies: dict[str, float]  # mean over seeds, by the kinds of inference besides the headline's
+    measures: dict[str, float]  # mean over seeds of what clients are measured by besides accuracy
     outcome: str
 
     @property
@@ -66,7 +67,8 @@ def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
         difference=_difference(finished, references),
         per_round=mean_cost([_per_round(run) for run in finished.values()]),
         to_target=mean_cost(reached) if len(finished) == len(by_seed) else None,
-        second_accuracies=_second_accuracies(list(finished.values())),
+        second_accuracies=_means([run.second_accuracies for run in finished.values()]),
+        measures=_means([run.measures for run in finished.values()]),
         outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
     )
 
@@ -106,8 +108,7 @@ def _difference(finished: Runs, references: Runs) -> Difference | None:
     return difference(paired(ours, theirs))
 
 
-def _second_accuracies(runs: Sequence[RunSummary]) -> dict[str, float]:
-    """Returns the mean accuracies of the kinds that every seed has."""
-    found = [run.second_accuracies for run in runs]
-    kinds = [kind for kind in kinds_of(found) if all(kind in accuracies for accuracies in found)]
-    return {kind: statistics.fmean(accuracies[kind] for accuracies in found) for kind in kinds}
+def _means(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Returns the means of the kinds or measures that every seed has."""
+    names = [name for name in kinds_of(found) if all(name in values for values in found)]
+    return {name: statistics.fmean(values[name] for values in found) for name in names}

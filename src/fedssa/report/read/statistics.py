@@ -37,6 +37,11 @@ class Difference:
     verdict: Verdict = "not judged"
 
 
+def points(difference: float) -> str:
+    """Writes a difference of accuracies in percentage points, with its sign; zero has none that means anything."""
+    return f"{round(100 * difference, 1) + 0.0:+.1f}"
+
+
 def in_words(found: Difference) -> str:
     return "one seed: no interval" if found.verdict == "not judged" and found.num_seeds == 1 else found.verdict
 

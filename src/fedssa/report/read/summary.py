@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fedssa.records import ClientRecord, Outcome, RoundRecord, latest_scores, rounds_to_target
+from fedssa.records import (
+    ClientRecord,
+    Outcome,
+    RoundRecord,
+    latest_scores,
+    mean_measures,
+    recall_by_class,
+    rounds_to_target,
+)
 from fedssa.report.read.costs import Cost, Traffic, cost_of_round, traffic
 from fedssa.runs.directory import RunDir
 
@@ -16,6 +24,9 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
     "models": {"server": None, "prototypes": None},
     "local": {"optimizer": "sgd", "schedule": "constant"},
 }
+# these change nothing that runs are compared by: methods of one experiment may differ in the header's start, as the
+# control does from Standalone, and runs in what they record
+LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics")}
 MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
 
 
@@ -63,6 +74,8 @@ class RunSummary:
     target_round: int | None  # the first of three in a row at or above the target
     events: dict[str, float]  # what the method counted
     kinds: dict[str, float]  # the last mean accuracy for each kind of inference; the first is the headline
+    measures: dict[str, float]  # means over clients of what they are measured by besides accuracy, by name
+    recall: dict[int, float] = field(repr=False)  # of each class, over all clients' test samples
     costs: tuple[Cost, ...] = field(repr=False)  # of each round
     header_norms: tuple[float | None, ...] = field(repr=False)  # mean over each round's participants
     shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
@@ -147,7 +160,7 @@ def run_names(runs: Sequence[RunDir]) -> list[str]:
 def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = None) -> RunSummary:
     """Summarises a run, whose records are read unless they are given."""
     records = run_dir.records() if known_records is None else known_records
-    trained = [record for record in records if record.t >= 0]
+    trained, latest = [record for record in records if record.t >= 0], latest_scores(records)
     norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
     timings, target = _sound(run_dir.timings()), run_dir.settings["run"].get("target")
     return RunSummary(
@@ -156,7 +169,7 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         rounds_done=len(trained),
         curve=accuracy_curve(records),
         num_heard=records[-1].num_heard if records else 0,
-        accuracies={client: scores.headline for client, scores in sorted(latest_scores(records).items())},
+        accuracies={client: scores.headline for client, scores in sorted(latest.items())},
         best_round=best_by_validation(records),
         traffic=traffic(client for record in trained for client in record.clients),
         seconds_per_round=_median([timing["seconds"] for timing in timings if timing["t"] >= 0]),
@@ -165,6 +178,8 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         target_round=None if target is None else rounds_to_target(records, target),
         events=records[-1].events if records else {},
         kinds=records[-1].accuracy if records else {},
+        measures=mean_measures(latest.values()),
+        recall=recall_by_class(latest.values()),
         costs=tuple(map(cost_of_round, trained)),
         header_norms=norms,
         shaking=tuple(record.shaking for record in trained),
@@ -259,13 +274,10 @@ def paired_difference(a: RunSummary, b: RunSummary) -> PairedDifference | None:
 
 
 def section_of(run: RunSummary, section: str) -> Any:
-    """Returns the section in the words of this edition, so that runs of the first one are equal to those of now.
-
-    The header's start is left out: methods of one experiment may differ in it, as the control does from Standalone.
-    """
+    """Returns the section in the words of this edition, so that runs of the first one are equal to those of now."""
     known = run.settings[section]
-    if section == "models":
-        known = {key: value for key, value in known.items() if key != "header_scale"}
+    if section in LEFT_OUT:
+        known = {key: value for key, value in known.items() if key not in LEFT_OUT[section]}
     return SINCE_THEN[section] | known if section in SINCE_THEN else known
 
 

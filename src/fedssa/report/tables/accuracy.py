@@ -1,100 +1,101 @@
-"""The table of a group shows accuracy beside the paper's, differences with their verdicts, and what it cost."""
+"""The first table of a group shows accuracy, differences with their verdicts, and what else was measured."""
 
 from collections.abc import Mapping, Sequence
 
+from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.style import Style
 from fedssa.report.read.collection import Found
-from fedssa.report.read.comparison import TARGET_SHARE, MethodRow
-from fedssa.report.read.costs import Cost, extra_flops
+from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.groups import REFERENCE, Group, title
 from fedssa.report.read.paper import paper_percent
-from fedssa.report.read.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words
+from fedssa.report.read.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words, points
 from fedssa.report.read.summary import kinds_of
-from fedssa.report.tables.table import Cell, Column, Table, amount, number, percent
+from fedssa.report.tables.table import Cell, Column, Table, number, percent, with_best
 from fedssa.settings.command import command_of
 
-OURS = "fedssa"  # what the others' costs are told in multiples of
 NOT_TUNED = "Not tuned per method, unlike the paper."
 
 METHOD = Column("method", number=False)
-ACCURACY = Column("accuracy, %", "mean over all clients after the last round; ± standard deviation over seeds")
+ACCURACY = Column(
+    "accuracy, %", "mean over all clients after the last round; ± standard deviation over seeds", best="highest"
+)
 SEEDS = Column("seeds", "how many finished runs a number is the mean of")
 PAPER = Column("paper, %", "as the paper prints it, from runs tuned for each method")
-CHOSEN = Column("best by val., %", "test accuracy in the round with the best validation accuracy")
+CHOSEN = Column("best by val., %", "test accuracy in the round with the best validation accuracy", best="highest")
+SHARES = {
+    BALANCED_ACCURACY: "mean over a client’s classes of the share of its test samples told right, then over clients",
+    MACRO_F1: "mean over a client’s classes of F1, of its test samples, then over clients",
+}
 DIFFERENCE = Column(f"vs {REFERENCE}, points", "mean over clients and seeds, each client with itself; 95 % interval")
 VERDICT = Column("verdict", "after Holm’s correction for the number of methods compared, at 5 %", number=False)
-PER_ROUND = (
-    Column("numbers a round", "floating-point numbers sent, up and down, by all clients"),
-    Column("bytes a round", "all that was sent, up and down, by all clients: numbers, ids and counts"),
-    Column("FLOPs a round", "of the clients’ training"),
-)
-EXTRA_FLOPS = {
-    "server": Column("server FLOPs a round", "of training at the server; not in the FLOPs of the clients’ training"),
-    "tuning": Column("tuning FLOPs a round", "of what clients train after the upload; not in the FLOPs before it"),
-}
-TO_TARGET = (
-    Column(
-        "rounds to target",
-        f"first of three rounds in a row at or above {100 * TARGET_SHARE:.0f} % of {REFERENCE}’s end",
-    ),
-    Column("numbers to target"),
-    Column("FLOPs to target", "of the clients’ training"),
-)
-TIMES = (
-    Column(f"× fewer numbers with {OURS}", f"how many times fewer numbers {OURS} sent until the target"),
-    Column(f"× fewer FLOPs with {OURS}", f"how many times fewer FLOPs {OURS} needed until the target"),
-)
 
 
 def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Table:
-    rows = sorted(group.rows, key=lambda row: list(styles).index(row.method))
+    rows = in_order(group, styles)
     paper = {row.method: paper_percent(group, row.method) for row in rows}
     with_paper = any(percent is not None for percent in paper.values())
-    ours = next((row.to_target for row in rows if row.method == OURS), None)
     judged = any(row.difference and row.difference.p is not None for row in rows)
-    kinds = kinds_of(row.second_accuracies for row in rows)
-    extra = extra_flops(row.per_round for row in rows)
+    kinds, measures = kinds_of(row.second_accuracies for row in rows), kinds_of(row.measures for row in rows)
     columns = (
         METHOD,
         ACCURACY,
-        *map(second_accuracy, kinds),
-        SEEDS,
-        *([PAPER] if with_paper else []),
-        CHOSEN,
         DIFFERENCE,
         *([VERDICT] if judged else []),
+        *map(measure_column, measures),
+        *map(second_accuracy, kinds),
+        CHOSEN,
+        *([PAPER] if with_paper else []),
+        SEEDS,
     )
-    columns += (*PER_ROUND, *(EXTRA_FLOPS[name] for name in extra), *TO_TARGET, *(TIMES if ours else ()))
-    return Table(
+    table = Table(
         name,
         title(group),
         columns,
         tuple(
             (
-                *_result(row, styles, kinds),
-                *([number(paper[row.method], kind="muted")] if with_paper else []),
-                percent(row.best_by_validation),
+                *_result(row, styles),
                 *_compared(row)[: 2 if judged else 1],
-                *_per_round(row, extra),
-                *_to_target(row, ours),
+                *(measure_cell(name, row.measures.get(name)) for name in measures),
+                *(percent(row.second_accuracies.get(kind)) for kind in kinds),
+                percent(row.best_by_validation),
+                *([number(paper[row.method], kind="muted")] if with_paper else []),
+                number(len(row.seeds), "d"),
             )
             for row in rows
         ),
-        notes=(NOT_TUNED, *_notes(group, rows)),
+        notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows)),
         commands=tuple((_what(group, run), _command(run)) for run in group.runs),
     )
+    return with_best(table)
+
+
+def in_order(group: Group, styles: Mapping[str, Style]) -> list[MethodRow]:
+    return sorted(group.rows, key=lambda row: list(styles).index(row.method))
+
+
+def method_cell(method: str, styles: Mapping[str, Style], note: str = "") -> Cell:
+    return Cell(method, method, note, series=styles[method].series)
+
+
+def measure_column(name: str) -> Column:
+    if name in SHARES:
+        return Column(f"{name}, %", SHARES[name], best="highest")
+    return Column(name, "an own metric of this run (run.metrics): mean over clients, then over seeds")
+
+
+def measure_cell(name: str, value: float | None) -> Cell:
+    return percent(value) if name in SHARES else number(value, ".4g")
 
 
 def second_accuracy(kind: str) -> Column:
-    return Column(f"{kind}, %", f"mean accuracy by a second kind of inference that the method has: {kind}")
+    told = f"mean accuracy by a second kind of inference that the method has: {kind}"
+    return Column(f"{kind}, %", told, best="highest")
 
 
-def _result(row: MethodRow, styles: Mapping[str, Style], kinds: Sequence[str]) -> list[Cell]:
+def _result(row: MethodRow, styles: Mapping[str, Style]) -> list[Cell]:
     note = "" if row.outcome == "finished" else row.outcome
     spread = "" if row.spread is None else f"± {100 * row.spread:.1f}"
-    name = Cell(row.method, row.method, note, series=styles[row.method].series)
-    others = [percent(row.second_accuracies.get(kind)) for kind in kinds]
-    return [name, percent(row.mean, note=spread, kind="strong"), *others, number(len(row.seeds), "d")]
+    return [method_cell(row.method, styles, note), percent(row.mean, note=spread)]
 
 
 def _compared(row: MethodRow) -> list[Cell]:
@@ -112,37 +113,7 @@ def _compared(row: MethodRow) -> list[Cell]:
 def _interval(found: Difference) -> str:
     if found.low is None or found.high is None:
         return ""
-    return f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-
-
-def _per_round(row: MethodRow, extra: Sequence[str]) -> list[Cell]:
-    cost = row.per_round
-    if cost is None:
-        return [number(None)] * (len(PER_ROUND) + len(extra))
-    return [amount(a) for a in (cost.numbers, cost.bytes, cost.flops, *(cost.extra_flops[name] for name in extra))]
-
-
-def _to_target(row: MethodRow, ours: Cost | None) -> list[Cell]:
-    to = row.to_target
-    unreached = Cell("not reached", None, kind="muted") if row.seeds else number(None)
-    cells = (
-        [unreached, number(None), number(None)]
-        if to is None
-        else [number(to.rounds, ".0f"), amount(to.numbers), amount(to.flops)]
-    )
-    if ours is None:
-        return cells
-    return (
-        [*cells, *(_times(to.numbers, ours.numbers), _times(to.flops, ours.flops))]
-        if to
-        else [*cells, number(None), number(None)]
-    )
-
-
-def _times(theirs: float, ours: float) -> Cell:
-    if not theirs or not ours:
-        return number(None)
-    return number(theirs / ours, ".3g" if theirs / ours < 100 else ".0f")
+    return f"[{points(found.low)}, {points(found.high)}]"
 
 
 def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.costs import Cost, extra_flops, short
-from fedssa.report.read.statistics import Difference, in_words
+from fedssa.report.read.statistics import Difference, in_words, points
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.terminal import NOTHING, percent_text, terminal_table, with_kinds
 
@@ -58,11 +58,7 @@ def _interval(difference: Difference | None) -> str:
     if difference is None:
         return NOTHING
     mean, low, high = difference.mean, difference.low, difference.high
-    return (
-        f"{100 * mean:+.1f}"
-        if low is None or high is None
-        else f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-    )
+    return points(mean) if low is None or high is None else f"{points(mean)} [{points(low)}, {points(high)}]"
 
 
 def _per_round_cells(cost: Cost | None, extra: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from fedssa.report.read.groups import Group, differing_settings, flat, title
 from fedssa.report.read.paper import paper_percent
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.accuracy import NOT_TUNED, second_accuracy
-from fedssa.report.tables.table import NOTHING, Cell, Column, Table, amount, number, percent
+from fedssa.report.tables.table import NOTHING, Cell, Column, Table, amount, number, percent, with_best
 
 MOST_COLUMNS = 12
 HIDDEN = ("seed", "method.name")  # they have columns of their own
@@ -39,15 +39,14 @@ def at_a_glance(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table |
         rows.append((Cell(method, method, series=style.series), *cells))
     columns = (
         Column("method", number=False),
-        *(Column(f"{i + 1}. {title(g)} ({_seeds(g)}), %") for i, g in enumerate(shown)),
+        *(Column(f"{i + 1}. {title(g)} ({_seeds(g)}), %", best="highest") for i, g in enumerate(shown)),
     )
-    notes = [
-        "Mean accuracy over all clients after the last round, in percent; ± over seeds.",
-        NOT_TUNED,
-    ]
+    notes = ["Mean accuracy over all clients after the last round, in percent; ± over seeds."]
+    if any(paper_percent(group, method) is not None for group in shown for method in styles):
+        notes.append(NOT_TUNED)
     if len(groups) > len(shown):
         notes.append(f"The first {len(shown)} of {len(groups)} experiments.")
-    return Table("overview", "At a glance", columns, tuple(rows), tuple(notes))
+    return with_best(Table("overview", "At a glance", columns, tuple(rows), tuple(notes)))
 
 
 def _seeds(group: Group) -> str:

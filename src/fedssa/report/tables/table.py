@@ -3,11 +3,13 @@
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from fedssa.report.read.costs import short
 
 NOTHING = "–"
+BEST = "best"
 FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet would compute instead of showing
 
 
@@ -16,6 +18,7 @@ class Column:
     name: str
     told: str = ""  # what it means
     number: bool = True
+    best: Literal["highest", "lowest", ""] = ""  # which of its values is marked
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Cell:
     text: str
     value: float | str | None = None  # in the unit of its column, for sorting and for files; None comes last
     note: str = ""  # smaller, below
-    kind: str = ""  # for the eye: "higher", "lower", "muted"
+    kind: str = ""  # for the eye: "higher", "lower", "muted", "best"
     series: int | None = None  # the method whose mark stands before it
 
 
@@ -35,6 +38,20 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
     commands: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # what, and the command that repeats it
+
+
+def with_best(table: Table) -> Table:
+    """Marks the best value of each column that has such, if there are several to choose from."""
+    rows = [list(row) for row in table.rows]
+    for place, column in enumerate(table.columns):
+        values = [row[place].value for row in rows if isinstance(row[place].value, (int, float))]
+        if not column.best or len(set(values)) < 2:
+            continue
+        best = (max if column.best == "highest" else min)(values)
+        for row in rows:
+            if row[place].value == best:
+                row[place] = replace(row[place], kind=f"{row[place].kind} {BEST}".strip())
+    return replace(table, rows=tuple(map(tuple, rows)))
 
 
 def number(value: float | None, form: str = ".1f", *, scale: float = 1, note: str = "", kind: str = "") -> Cell:
@@ -60,7 +77,7 @@ def _lines(table: Table) -> list[str]:
     lines = [f"## {_markdown(table.title)}", "", *(f"{_markdown(note)}\n" for note in table.notes)]
     lines.append(_row([column.name for column in table.columns]))
     lines.append("|" + "|".join(" ---: " if column.number else " --- " for column in table.columns) + "|")
-    lines += [_row([" ".join(filter(None, (cell.text, cell.note))) for cell in row]) for row in table.rows]
+    lines += [_row([" ".join(filter(None, (cell.text, cell.note))) for cell in row], row) for row in table.rows]
     if table.commands:
         lines += [
             "",
@@ -73,8 +90,10 @@ def _lines(table: Table) -> list[str]:
     return [*lines, ""]
 
 
-def _row(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_markdown, texts)) + " |"
+def _row(texts: Sequence[str], cells: Sequence[Cell] = ()) -> str:
+    marks = ["**" if BEST in cell.kind.split() else "" for cell in cells] or [""] * len(texts)
+    shown = (f"{mark}{_markdown(text)}{mark}" for text, mark in zip(texts, marks, strict=True))
+    return "| " + " | ".join(shown) + " |"
 
 
 def _markdown(text: str) -> str:

@@ -1,6 +1,7 @@
 """These tables, and the curve in characters, are for the terminal. Without colour they say the same."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from numpy.typing import NDArray
@@ -8,7 +9,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
+from fedssa.report.read.architectures import architecture_of, by_architecture
 from fedssa.report.read.costs import Cost, extra_flops, short, total
 from fedssa.report.read.summary import (
     ClientSummary,
@@ -25,6 +28,7 @@ __all__ = [
     "NOTHING",
     "clients_table",
     "curve",
+    "measure_text",
     "partition_table",
     "percent_text",
     "run_table",
@@ -33,6 +37,7 @@ __all__ = [
     "with_kinds",
 ]
 
+MOST_ARCHITECTURES = 8  # of which a run's summary tells
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
 RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
@@ -79,6 +84,8 @@ def run_table(summary: RunSummary) -> Table:
         **({"diverged, left out": diverged_in_words(summary.diverged)} if summary.diverged else {}),
         "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
         **{f"accuracy, {kind}": f"{percent_text(share)} %" for kind, share in summary.second_accuracies.items()},
+        **{name: measure_text(name, value) for name, value in summary.measures.items()},
+        **_by_architecture(summary),
         "best by validation": f"{percent_text(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
         "before training": f"{percent_text(summary.start_accuracy)} %",
         "spread over clients": f"{percent_text(summary.std_over_clients)} points (standard deviation)",
@@ -103,6 +110,20 @@ def run_table(summary: RunSummary) -> Table:
     return table
 
 
+def _by_architecture(summary: RunSummary) -> dict[str, str]:
+    found = list(by_architecture(summary).items())
+    lines = {
+        f"accuracy, {arch}": f"{percent_text(fmean(accuracies))} % over {len(accuracies)} clients"
+        for arch, accuracies in found[:MOST_ARCHITECTURES]
+    }
+    return lines | ({"…": f"{len(found) - len(lines)} more architectures"} if len(found) > len(lines) else {})
+
+
+def measure_text(name: str, value: float) -> str:
+    """Writes shares of samples in percent, and a user's own metric as it is."""
+    return f"{percent_text(value)} %" if name in (BALANCED_ACCURACY, MACRO_F1) else f"{value:.4g}"
+
+
 def _flops(spent: Cost) -> dict[str, str]:
     """Makes a line for each kind that was counted; they are never added up."""
     known = {"training": spent.flops or None} | {name: spent.extra_flops[name] for name in extra_flops([spent])}
@@ -111,13 +132,14 @@ def _flops(spent: Cost) -> dict[str, str]:
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     """Makes one row a client: its latest scores, and what it has sent."""
-    archs, num_clients = run_dir.settings["models"]["archs"], run_dir.settings["partition"]["clients"]
+    num_clients = run_dir.settings["partition"]["clients"]
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
     table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
     for client in range(shown):
-        table.add_row(str(client), Text(archs[client % len(archs)]), *_client_cells(heard.get(client), kinds))
+        arch = architecture_of(run_dir.settings, client)
+        table.add_row(str(client), Text(arch), *_client_cells(heard.get(client), kinds))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
         table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))

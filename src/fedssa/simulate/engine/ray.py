@@ -5,7 +5,6 @@ A token in the store folder shows that a worker sees the same folder, and the wo
 is still alive. Whoever resumes a run waits until the last such lock is gone, so that no old worker still writes.
 """
 
-import fcntl
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ from fedssa.core.tensors import pack, unpack
 from fedssa.errors import ClientError, RunDirError, SettingsError
 from fedssa.runs.environment import BITS_DEPEND_ON, describe
 from fedssa.runs.files import writing
+from fedssa.runs.system import lock_shared, try_lock
 from fedssa.simulate.engine.wire import error_from_wire
 from fedssa.simulate.engine.workers import Death, Frame, Request, Workers
 
@@ -165,7 +165,7 @@ def enter(store: Path, token: str) -> int:
     """Locks the token on behalf of a worker, and returns the descriptor that it keeps open as long as it works."""
     try:
         descriptor = os.open(_file(store), os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock_shared(descriptor)
         if _file(store).read_text() == token:  # under the lock nobody can remove it
             return descriptor
     except OSError as error:
@@ -182,14 +182,10 @@ def wait_until_left(store: Path) -> None:
         return
     deadline = time.monotonic() + GUESTS_MAY_TAKE
     with _file(store).open("r+") as file:  # over NFS an exclusive lock needs a file open for writing
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RunDirError(f"{store}: in use by Ray actors of an earlier process; stop them first") from None
-                time.sleep(0.1)
+        while not try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                raise RunDirError(f"{store}: in use by Ray actors of an earlier process; stop them first")
+            time.sleep(0.1)
         _file(store).unlink()
 
 

@@ -14,6 +14,7 @@ from fedssa.core.client import Client
 from fedssa.core.tensors import Tensors, bytes_of, digest, own
 from fedssa.errors import RunDirError
 from fedssa.runs.files import writing
+from fedssa.runs.system import give_back, write_some
 
 ALIGNMENT = 64  # bytes; within a slot every tensor starts on it
 HEADER = struct.Struct("<qq32s16x")  # client, round and digest of the state stand before a slot's tensors
@@ -80,7 +81,7 @@ class Slots:
             buffers += [content, memoryview(bytes(_padding(len(content))))]
         keep, offset = self._is_kept(slot, layout), slot * layout.slot_size
         with writing(self._folder.parent):
-            _write_at(self._file(group), [b for b in buffers if b], offset, flags=0 if keep else os.RWF_DSYNC)
+            _write_at(self._file(group), [b for b in buffers if b], offset, through=not keep)
             if not keep:
                 _give_back(self._file(group), offset, layout.slot_size)
 
@@ -147,22 +148,22 @@ def _read_at(path: Path, offset: int, size: int) -> torch.Tensor | None:
     """Reads a part of a file; None if the file is too short. To map it would be slower, with a fault for each page."""
     content = torch.empty(size, dtype=torch.uint8)
     with path.open("rb", buffering=0) as file:
-        return content if os.preadv(file.fileno(), [bytes_of(content)], offset) == size else None
+        file.seek(offset)
+        return content if file.readinto(bytes_of(content)) == size else None
 
 
 def _give_back(path: Path, offset: int, size: int) -> None:
-    """Lets the system forget pages that are on disk."""
     with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), offset, size, os.POSIX_FADV_DONTNEED)
+        give_back(file.fileno(), offset, size)
 
 
-def _write_at(path: Path, buffers: Sequence[memoryview], offset: int, *, flags: int) -> None:
+def _write_at(path: Path, buffers: Sequence[memoryview], offset: int, *, through: bool) -> None:
     """Writes the buffers in a row from `offset` on. If they were mapped, a full disk would kill the process."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
     left = list(buffers)
     try:
         while left:
-            written = os.pwritev(descriptor, left[:MAX_BUFFERS], offset, flags)
+            written = write_some(descriptor, left[:MAX_BUFFERS], offset, through=through)
             offset += written
             while left and written >= len(left[0]):
                 written -= len(left.pop(0))

@@ -1,0 +1,42 @@
+"""What a site says of its accuracy is checked before it is used, as closely as its payload."""
+
+import re
+from collections.abc import Collection
+
+from fedssa.errors import AnswerError
+from fedssa.records import ClassCounts, Scores
+
+MAX_KINDS = 8  # how many kinds of inference a site may report
+ROUNDING = 1e-9  # how far an accuracy may be from that of the counts
+
+
+def check_scores(scores: Scores, num_classes: int, metrics: Collection[str]) -> None:
+    """Raises AnswerError unless they are of this task and of the metrics that were agreed on."""
+    kinds, accuracies = list(scores.test), (*scores.test.values(), *scores.val.values())
+    if not 0 < len(kinds) <= MAX_KINDS or not all(re.fullmatch("[a-z_-]{1,20}", kind) for kind in kinds):
+        raise AnswerError("kinds of inference that are none")
+    if scores.val and list(scores.val) != kinds:
+        raise AnswerError("validation of other kinds than test")
+    if not all(0 <= accuracy <= 1 for accuracy in accuracies):
+        raise AnswerError("accuracies that are none")
+    if scores.num_test < 1 or scores.num_val < 0 or bool(scores.val) != bool(scores.num_val):
+        raise AnswerError("numbers of samples that are none")
+    for said, expected in ((scores.metrics, True), (scores.val_metrics, bool(scores.val))):
+        if list(said or ()) != (list(metrics) if expected else []):
+            raise AnswerError("other metrics than run.metrics")
+    if scores.per_class is not None:
+        _check_counts(scores.per_class, scores, num_classes)
+
+
+def _check_counts(counts: ClassCounts, scores: Scores, num_classes: int) -> None:
+    classes, num, hits, predicted = list(counts.classes), counts.num, counts.hits, counts.predicted
+    if not classes or classes != sorted(set(classes)) or not 0 <= classes[0] <= classes[-1] < num_classes:
+        raise AnswerError(f"per_class: classes that are not in ascending order from 0 to {num_classes - 1}")
+    if not len(classes) == len(num) == len(hits) == len(predicted):
+        raise AnswerError("per_class: not one count for each class")
+    if any(not (0 <= h <= n and h <= p and n >= 1) for n, h, p in zip(num, hits, predicted, strict=True)):
+        raise AnswerError("per_class: counts that are none")
+    if sum(num) != scores.num_test or sum(predicted) > scores.num_test:
+        raise AnswerError("per_class: counts of another number of test samples")
+    if abs(sum(hits) / scores.num_test - scores.headline) > ROUNDING:
+        raise AnswerError("per_class: counts of another accuracy")
