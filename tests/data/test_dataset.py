@@ -223,6 +223,7 @@ def test_meta_is_plain_json(source: Npz, cache: Path) -> None:
     meta = json.loads((entry(cache) / "meta.json").read_text())
     assert meta == {
         "class_names": ["0", "1", "2", "3"],
+        "columns": [],
         "digest": data.digest,
         "x": ["|u1", [20, 6, 5, 3]],
         "y": ["<i8", [20]],

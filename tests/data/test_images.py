@@ -30,13 +30,53 @@ def test_subfolders_are_classes(tmp_path: Path) -> None:
     assert all((image == (BLUE, RED)[label]).all() for image, label in zip(data.x, data.y, strict=True))
 
 
-def test_train_and_test_are_merged(tmp_path: Path) -> None:
+def test_train_and_test_are_kept_apart(tmp_path: Path) -> None:
     for split, colour in (("train", "red"), ("train", "blue"), ("test", "red"), ("val", "green")):
         save(tmp_path / split / colour / "1.png", len(split) * 10 + len(colour))
     (tmp_path / "notes").mkdir()
     data = prepare(ImageFolder(dir=str(tmp_path)))
     assert (data.class_names, data.input_shape) == (("blue", "green", "red"), (1, 4, 6))
     assert sorted(data.y.tolist()) == [0, 1, 2, 2]
+    assert data.parts is not None
+    assert sorted(data.parts.tolist()) == ["test", "train", "train", "val"]
+    assert prepare(ImageFolder(dir=str(tmp_path), splits="pool")).parts is None
+
+
+@pytest.mark.parametrize("order", ["{client}/{part}/{kind}", "{part}/{client}/{kind}", "{client}/{kind}"])
+def test_a_folder_may_be_a_client(tmp_path: Path, order: str) -> None:
+    for number, (client, part) in enumerate([("north", "train"), ("north", "test"), ("south", "train")]):
+        save(tmp_path / order.format(client=client, part=part, kind="red") / f"{number}.png", number)
+    data = prepare(ImageFolder(dir=str(tmp_path), client_from="folder"))
+    places = np.asarray(data.x)[:, 0, 0, 0].argsort()
+    assert data.columns["client"][places].tolist() == ["north", "north", "south"]
+    assert data.class_names == ("red",)
+    assert (None if data.parts is None else data.parts[places].tolist()) == (
+        ["train", "test", "train"] if "part" in order else None
+    )
+
+
+def test_a_client_needs_a_folder_above_the_class(tmp_path: Path) -> None:
+    save(tmp_path / "red" / "1.png", RED)
+    with pytest.raises(DataError, match=r"1.png: images need data.client_from = .folder., and a folder of a client"):
+        prepare(ImageFolder(dir=str(tmp_path), client_from="folder"))
+
+
+def test_sizes_may_be_made_equal(tmp_path: Path) -> None:
+    save(tmp_path / "red" / "1.png", RED, (6, 4))
+    save(tmp_path / "red" / "2.png", RED, (8, 8))
+    with pytest.raises(DataError, match=r"2.png is 8x8 RGB but .*1.png is 6x4 RGB: .*; data.resize = \[H, W\] gives"):
+        prepare(ImageFolder(dir=str(tmp_path)))
+    data = prepare(ImageFolder(dir=str(tmp_path), resize=(5, 3)))
+    assert data.input_shape == (3, 5, 3)
+    assert (np.asarray(data.x) == RED).all()
+
+
+def test_grey_values_of_16_bits_are_kept(tmp_path: Path) -> None:
+    values = np.array([[0, 1], [32768, 65535]], dtype=np.uint16)
+    (tmp_path / "a").mkdir()
+    Image.fromarray(values).save(tmp_path / "a" / "deep.png")
+    data = prepare(ImageFolder(dir=str(tmp_path)))
+    assert np.asarray(data.x)[0, :, :, 0].tolist() == (values / np.float32(32767.5) - 1).astype(np.float32).tolist()
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:

@@ -71,8 +71,15 @@ def test_files_of_a_folder_are_merged_with_their_class_names(tmp_path: Path) -> 
         data = prepare(Parquet(dir=str(folder)))
         assert data.class_names == names["label"]
         assert pixels(data) == WANT
-    write_parquet(tmp_path / "data" / "more.parquet", {"image": ENCODED[4:], "label": LABELS[4:]})
+        assert data.parts is not None
+        assert dict(zip(data.rows.tolist(), data.parts.tolist(), strict=True)) == {
+            row: "test" if row < 2 else "train" for row in range(6)
+        }
+    write_parquet(tmp_path / "data" / "test-2.parquet", {"image": ENCODED[4:], "label": LABELS[4:]})
     with pytest.raises(DataError, match=f"^{tmp_path}/data: its files name the classes of label differently"):
+        prepare(Parquet(dir=str(tmp_path / "data")))
+    (tmp_path / "data" / "test-2.parquet").rename(tmp_path / "data" / "more.parquet")
+    with pytest.raises(DataError, match=r"test.parquet is a published part by its name, and .*more.parquet is none"):
         prepare(Parquet(dir=str(tmp_path / "data")))
 
 
@@ -108,8 +115,8 @@ def test_usual_names_are_preferred(tmp_path: Path) -> None:
          "img, row 5 is 9x4 RGB but {file}: img, row 0 is 9x8 RGB: all images must have one size and colour"),
         ({"img": [*ENCODED[:5], png(IMAGES[5][..., 0])], "label": LABELS}, {},
          "img, row 5 is 9x8 grey but {file}: img, row 0 is 9x8 RGB"),
-        ({"img": [png(np.zeros((8, 9), np.uint16))] * 6, "label": LABELS}, {},
-         "img, row 0 has pixels of more than 8 bits (mode I;16): save it as 8-bit image"),
+        ({"img": [*ENCODED[:5], png(np.zeros((8, 9), np.uint16))], "label": LABELS}, {},
+         "img, row 5 is 9x8 grey of 16 bits but {file}: img, row 0 is 9x8 RGB"),
         ({"x": [[1.0], [1.0, 2.0]], "y": [0, 1]}, {}, "x has rows of different length or none"),
         ({"x": [[1.0], None], "y": [0, 1]}, {}, "x has rows of different length or none"),
         ({"x": [[1.0], [None]], "y": [0, 1]}, {}, "x has missing numbers"),

@@ -169,7 +169,7 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     """The clients of a simulation, deployed."""
     settings = parse_settings(table)
     text = json.dumps(settings.table)
-    num_clients, public = settings.partition.clients, _population(text).public
+    num_clients, public = settings.num_clients, _population(text).public
     if public is not None:
         x, y = _pair(public.samples)
         np.savez(folder / "public.npz", **(x if isinstance(x, dict) else {"x": x}), y=y)

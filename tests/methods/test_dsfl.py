@@ -333,5 +333,5 @@ def test_round_0_is_standalones_with_the_same_public_data(tmp_path: Path) -> Non
 def test_public_samples_are_nobodys() -> None:
     clients = SimulatedClients.prepared(parse_settings(tiny(method={"name": "ds-fl"}, public=SLICE)))
     dealt = [np.concatenate((split.train, split.val, split.test)) for split in clients.splits]
-    assert len(clients.public_indices) == len(clients.public.samples) > 0  # type: ignore[union-attr]
-    assert not set(clients.public_indices) & set(np.concatenate(dealt))
+    assert len(clients.owners.public) == len(clients.public.samples) > 0  # type: ignore[union-attr]
+    assert not set(clients.owners.public) & set(np.concatenate(dealt))

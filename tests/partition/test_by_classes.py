@@ -16,7 +16,7 @@ def counts_by_client(
 ) -> NDArray[np.int64]:
     labels = np.random.default_rng(100 + seed).permutation(np.repeat(np.arange(num_classes), each))
     partition = ByClasses(clients=clients, classes_per_client=classes_per_client)
-    dealt = partition.deal(labels, num_classes, np.random.default_rng(seed))
+    dealt = partition.draw(labels, num_classes, np.random.default_rng(seed))
     assert len(np.unique(np.concatenate(dealt))) == sum(map(len, dealt))
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in dealt])
 
@@ -73,7 +73,7 @@ def test_counts_follow_the_shares(size: int, holders: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_two_clients_with_one_class_each(seed: int) -> None:
-    dealt = ByClasses(clients=2, classes_per_client=1).deal(np.array([1, 0, 0, 1, 1]), 2, np.random.default_rng(seed))
+    dealt = ByClasses(clients=2, classes_per_client=1).draw(np.array([1, 0, 0, 1, 1]), 2, np.random.default_rng(seed))
     assert sorted(part.tolist() for part in dealt) == [[0, 3, 4], [1, 2]]
 
 
@@ -104,7 +104,7 @@ def test_classes_without_samples_are_not_dealt(classes: Sequence[int], seed: int
     """Labels that begin at 1 or have gaps: every client holds k classes all the same."""
     labels = np.random.default_rng(seed).permutation(np.repeat(list(classes), 60))
     for k in {1, len(classes)}:
-        dealt = ByClasses(clients=7, classes_per_client=k).deal(labels, max(classes) + 1, np.random.default_rng(seed))
+        dealt = ByClasses(clients=7, classes_per_client=k).draw(labels, max(classes) + 1, np.random.default_rng(seed))
         assert [len(np.unique(labels[part])) for part in dealt] == [k] * 7
         assert sum(map(len, dealt)) == (len(labels) if 7 * k >= len(classes) else 7 * 60)
 
@@ -112,15 +112,15 @@ def test_classes_without_samples_are_not_dealt(classes: Sequence[int], seed: int
 def test_gaps_do_not_change_who_gets_what() -> None:
     """The same samples under other numbers are dealt alike."""
     labels, partition = np.repeat([0, 1, 2], 20), ByClasses(clients=4, classes_per_client=2)
-    dense = partition.deal(labels, 3, np.random.default_rng(0))
-    gappy = partition.deal(3 * labels + 1, 8, np.random.default_rng(0))
+    dense = partition.draw(labels, 3, np.random.default_rng(0))
+    gappy = partition.draw(3 * labels + 1, 8, np.random.default_rng(0))
     assert [part.tolist() for part in dense] == [part.tolist() for part in gappy]
 
 
 def test_more_classes_per_client_than_have_samples() -> None:
     message = r"^partition\.classes_per_client = 4 but the data set has samples of 3 of its 4 classes: use at most 3$"
     with pytest.raises(SettingsError, match=message):
-        ByClasses(clients=2, classes_per_client=4).deal(np.array([1, 2, 3, 1]), 4, np.random.default_rng(0))
+        ByClasses(clients=2, classes_per_client=4).draw(np.array([1, 2, 3, 1]), 4, np.random.default_rng(0))
 
 
 def test_which_classes_have_one_holder_more_is_drawn() -> None:

@@ -17,7 +17,7 @@ def labels_of(num_classes: int, each: int) -> NDArray[np.int64]:
 
 def counts_by_client(partition: Dirichlet, num_classes: int, each: int, seed: int = 0) -> NDArray[np.int64]:
     labels = labels_of(num_classes, each)
-    dealt = partition.deal(labels, num_classes, np.random.default_rng(seed))
+    dealt = partition.draw(labels, num_classes, np.random.default_rng(seed))
     np.testing.assert_array_equal(np.sort(np.concatenate(dealt)), np.arange(len(labels)))
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in dealt])
 
@@ -142,7 +142,7 @@ def test_an_empty_class_moves_no_draw_of_the_others() -> None:
     """The last class has no samples, as in a part of a data set; the others are dealt as if it had."""
     labels = np.sort(labels_of(5, each=40))
     whole, part = (
-        Dirichlet(clients=7, gamma=5.0, min_samples=1).deal(some, 5, np.random.default_rng(0))
+        Dirichlet(clients=7, gamma=5.0, min_samples=1).draw(some, 5, np.random.default_rng(0))
         for some in (labels, labels[labels < 4])
     )
     for one, other in zip(whole, part, strict=True):

@@ -145,7 +145,7 @@ def test_python_state_of_a_users_objects_reaches_nobody_else(tmp_path: Path, kin
 # -- the partition of benchmarks --------------------------------------------------------------------------------
 def test_more_clients_than_samples_with_replacement() -> None:
     labels = np.arange(60) % 3
-    dealt = WithReplacement(clients=100, samples_per_client=20).deal(labels, 3, np.random.default_rng(0))
+    dealt = WithReplacement(clients=100, samples_per_client=20).draw(labels, 3, np.random.default_rng(0))
     assert len(dealt) == 100
     for indices in dealt:
         assert (np.sort(np.bincount(labels[indices], minlength=3)) == [0, 10, 10]).all()

@@ -33,10 +33,13 @@ def partition(
     archs = [settings.models.archs[group] for group in clients.groups]
     figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
     try:
-        draw_partition(counts, names, figure)
+        draw_partition(counts, names, figure, clients.owners.given_names)
     except OSError as error:
         raise SettingsError(f"{figure}: cannot be written ({error.strerror}); choose another --figure") from error
-    out.print(partition_table(counts, sizes, archs, names, show_all=everyone))
+    called = clients.owners.given_names
+    out.print(partition_table(counts, sizes, archs, names, names=called, show_all=everyone))
+    for line in clients.advice_on_data():
+        out.print(line, markup=False, soft_wrap=True)
     if clients.public is not None:
         labels_of = {
             "own": "with the task's labels",
@@ -46,5 +49,5 @@ def partition(
         public = clients.public
         out.print(f"public: {len(public.samples)} samples {labels_of[public.labels]}, {public.num} of them a round")
     if nobody := [names[s] for s in np.flatnonzero(counts.sum(axis=0) == 0)]:
-        out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}")
+        out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}", markup=False)
     out.print(f"picture: {figure}", soft_wrap=True)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 Stream = Literal[
-    "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public"
-]
+    "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public",
+    "val", "test",
+]  # fmt: skip
 
 
 def derive(

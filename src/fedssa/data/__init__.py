@@ -1,9 +1,11 @@
 """Data sets come from many places, and all get one canonical form."""
 
 from fedssa.data.cifar import Cifar10, Cifar100
+from fedssa.data.csv import Csv
 from fedssa.data.dataset import Arrays, Dataset, Source, prepare
 from fedssa.data.digits import Digits
 from fedssa.data.function import FromFunction
+from fedssa.data.hub import HuggingFace
 from fedssa.data.images import ImageFolder
 from fedssa.data.npz import Npz
 from fedssa.data.parquet import Parquet
@@ -14,9 +16,11 @@ __all__ = [
     "Arrays",
     "Cifar10",
     "Cifar100",
+    "Csv",
     "Dataset",
     "Digits",
     "FromFunction",
+    "HuggingFace",
     "ImageFolder",
     "Npz",
     "Parquet",
@@ -32,5 +36,7 @@ DATASETS: dict[str, type] = {
     "cifar100": Cifar100,
     "parquet": Parquet,
     "npz": Npz,
+    "csv": Csv,
     "images": ImageFolder,
+    "hf": HuggingFace,
 }

@@ -1,8 +1,8 @@
 """A source decodes to arrays of certain forms, and all sources share one order and one digest."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,16 @@ class Arrays:
     y: np.ndarray  # int64 [n]
     class_names: tuple[str, ...]
     kind: Kinds = "image"  # what the axes of x are; what is no image is not augmented
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # what else is known of samples, [n] each
+    parts: np.ndarray | None = None  # "train", "val" or "test", [n], if the publisher made such parts
+    rows: np.ndarray | None = None  # int64 [n], the samples' numbers in the source; None: they are in its order
+
+    def in_order(self, order: Sequence[int]) -> "Arrays":
+        """Returns the samples in another order; their numbers in the source stay with them."""
+        rows = np.arange(len(self.y)) if self.rows is None else self.rows
+        columns = {name: column[order] for name, column in self.columns.items()}
+        parts = None if self.parts is None else self.parts[order]
+        return replace(self, x=taken(self.x, order), y=self.y[order], columns=columns, parts=parts, rows=rows[order])
 
 
 def arrays_from(x: object, y: object, class_names: Sequence[str] | None, where: str, kind: Kinds = "image") -> Arrays:
@@ -70,7 +80,7 @@ def canonical(arrays: Arrays) -> Arrays:
     y = np.ascontiguousarray(arrays.y, dtype="<i8")
     keys = [_sample_key([array[i] for array in x], y[i : i + 1]) for i in range(len(y))]
     order = sorted(range(len(y)), key=keys.__getitem__)
-    return replace(arrays, x=taken(arrays.x, order), y=y[order])
+    return replace(arrays, y=y).in_order(order)
 
 
 def _sample_key(inputs: Sequence[np.ndarray], label: np.ndarray) -> bytes:

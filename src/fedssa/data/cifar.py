@@ -15,6 +15,7 @@ from fedssa.data.arrays import Arrays
 from fedssa.data.cifar_files import DAMAGE, Batch
 from fedssa.data.cifar_releases import CIFAR10, CIFAR100, Release
 from fedssa.data.download import download
+from fedssa.data.origin import Origin, Splits, part_of
 from fedssa.data.parquet import read_parquet
 from fedssa.data.places import cache_folder, data_folders, expand, make_folder, place_of
 from fedssa.errors import DataError
@@ -24,6 +25,7 @@ from fedssa.errors import DataError
 class _Cifar:
     dir: str | None = None  # where to look, and nowhere else; by default FEDSSA_DATA, then the cache, then the web
     download: bool = True
+    splits: Splits = "pool"  # the paper's way; "keep": test on what was published for test
 
     release: ClassVar[Release]
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "flip", "erase")
@@ -100,21 +102,23 @@ def _absent(release: Release, folder: Path, why: str = "") -> DataError:
 
 
 def _from_parquet(files: list[Path], release: Release) -> Arrays:
-    arrays = read_parquet(files, label=release.label)
-    return Arrays(arrays.x, arrays.y, release.class_names)
+    origins = [Origin(part_of(file.stem)) for file in files]
+    arrays = read_parquet(files, label=release.label, origins=origins)
+    return Arrays(arrays.x, arrays.y, release.class_names, parts=arrays.parts)
 
 
 def _from_batches(files: list[Path], release: Release) -> Arrays:
     try:
         batches = _batches(files, release)
-        x = np.concatenate([x for x, _ in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        y = np.concatenate([y for _, y in batches]).astype(np.int64)
+        x = np.concatenate([x for x, _ in batches.values()]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        y = np.concatenate([y for _, y in batches.values()]).astype(np.int64)
     except DAMAGE as err:
         raise _damaged(place_of(files), str(err), release) from err
-    return Arrays(np.ascontiguousarray(x), y, release.class_names)
+    parts = np.repeat([part_of(name) or "train" for name in batches], [len(y) for _, y in batches.values()])
+    return Arrays(np.ascontiguousarray(x), y, release.class_names, parts=parts)
 
 
-def _batches(files: list[Path], release: Release) -> list[Batch]:
+def _batches(files: list[Path], release: Release) -> dict[str, Batch]:
     for form in release.forms:
         if files[0].name == form.archive:
             return form.read_archive(files[0])

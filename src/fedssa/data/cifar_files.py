@@ -29,8 +29,8 @@ class Form:
     members: tuple[str, ...]
     parse: Callable[[bytes], Batch]
 
-    def read_archive(self, path: Path) -> list[Batch]:
-        """Reads in memory; whatever else is in the archive is left alone."""
+    def read_archive(self, path: Path) -> dict[str, Batch]:
+        """Reads the members in memory; whatever else is in the archive is left alone."""
         wanted = {f"{self.folder}/{member}" for member in self.members}
         found: dict[str, Batch] = {}
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
@@ -44,10 +44,10 @@ class Form:
                 pass
         if missing := wanted - found.keys():
             raise ValueError(f"{min(missing)} is missing")
-        return list(found.values())
+        return {name.rpartition("/")[2]: batch for name, batch in found.items()}
 
-    def read_folder(self, folder: Path) -> list[Batch]:
-        return [self.parse((folder / member).read_bytes()) for member in self.members]
+    def read_folder(self, folder: Path) -> dict[str, Batch]:
+        return {member: self.parse((folder / member).read_bytes()) for member in self.members}
 
 
 # What tarfile and the parsers raise on damaged files.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedssa.data.images import decode_images
+from fedssa.data.images import Size, decode_images
 from fedssa.data.inputs import RAGGED
 from fedssa.data.places import optional
 from fedssa.errors import DataError
@@ -54,7 +54,20 @@ def label_values(column: Any, where: str) -> np.ndarray:
     return np.asarray(column.to_numpy())
 
 
-def sample_values(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
+def side_values(column: Any) -> np.ndarray | None:
+    """Takes a column of numbers or short texts that may say whose a sample is; other columns, or gaps, give None."""
+    types = optional("pyarrow").types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count or not (
+        is_label(column.type) or types.is_floating(column.type) or types.is_boolean(column.type)
+    ):
+        return None
+    values = np.asarray(column.to_numpy())
+    return values.astype(np.str_) if values.dtype == object else values
+
+
+def sample_values(columns: Sequence[tuple[Any, str]], resize: Size | None = None) -> np.ndarray:
     """Takes the samples of columns, each with what errors call it: images are decoded, lists are stacked."""
     kind = columns[0][0].type
     for column, where in columns:
@@ -62,13 +75,13 @@ def sample_values(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
             raise DataError(f"{where} is {column.type}: it must be image bytes or lists of numbers in all files")
     if not any(len(column) for column, _ in columns):
         raise DataError(f"{columns[0][1]} has no rows")
-    return _stacked(columns) if _is_list(kind) else _decoded(columns)
+    return _stacked(columns) if _is_list(kind) else _decoded(columns, resize)
 
 
-def _decoded(columns: Sequence[tuple[Any, str]]) -> np.ndarray:
+def _decoded(columns: Sequence[tuple[Any, str]], resize: Size | None) -> np.ndarray:
     blobs = [blob for column, where in columns for blob in _blobs(column, where)]
     names = [(where, row) for column, where in columns for row in range(len(column))]
-    return decode_images(blobs, lambda i: f"{names[i][0]}, row {names[i][1]}")
+    return decode_images(blobs, lambda i: f"{names[i][0]}, row {names[i][1]}", resize)
 
 
 def _blobs(column: Any, where: str) -> Iterator[bytes]:

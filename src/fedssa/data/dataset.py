@@ -1,8 +1,8 @@
 """A data set that is ready to use was decoded once, has canonical order, and is mapped from the cache.
 
 A source (`Cifar10`, `Parquet`, ...) finds files and decodes them; `prepare` keeps the result in
-`<cache>/arrays/<key>/` as x.npy (or x.NAME.npy of each named input), y.npy and meta.json, so that other processes can
-open it at no cost.
+`<cache>/arrays/<key>/` as x.npy (or x.NAME.npy of each named input), y.npy, origin.npz (what else is known of each
+sample) and meta.json, so that other processes can open it at no cost.
 """
 
 import dataclasses
@@ -10,9 +10,9 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -25,8 +25,8 @@ from fedssa.errors import DataError
 
 __all__ = ["Arrays", "Dataset", "Source", "prepare"]
 
-FORMAT = 2  # of a cache entry; a new number makes all old entries unused
-META = "meta.json"
+FORMAT = 3  # of a cache entry; a new number makes all old entries unused
+META, ORIGIN = "meta.json", "origin.npz"
 
 
 class Source(Protocol):
@@ -47,6 +47,9 @@ class Dataset:
     class_names: tuple[str, ...]
     digest: str
     folder: Path
+    columns: Mapping[str, np.ndarray]  # what else is known of samples, [n] each
+    parts: np.ndarray | None  # "train", "val" or "test", [n], if the publisher made such parts
+    rows: np.ndarray  # int64 [n], the samples' numbers in the source's own order
     kind: Kinds = "image"
 
     @property
@@ -68,7 +71,9 @@ class Dataset:
         try:
             meta = json.loads((folder / META).read_text(encoding="utf-8"))
             x, y = _mapped_inputs(folder, meta["x"]), _mapped(folder / "y.npy", meta["y"])
-            return cls(x, y, tuple(meta["class_names"]), meta["digest"], folder, meta.get("kind", "image"))
+            origin = _origin(folder / ORIGIN, meta["columns"], len(y))
+            names, digest = tuple(meta["class_names"]), meta["digest"]
+            return cls(x, y, names, digest, folder, *origin, meta.get("kind", "image"))
         except Exception as err:  # numpy and json raise anything on damaged files
             raise DataError(f"{folder} holds no prepared data set ({err}): prepare it again") from err
 
@@ -88,6 +93,21 @@ def _mapped(file: Path, form: list[Any]) -> np.ndarray:
     return array
 
 
+def _origin(file: Path, columns: list[str], num: int) -> tuple[dict[str, np.ndarray], np.ndarray | None, np.ndarray]:
+    """Reads columns, parts and rows, which zip files guard by checksums."""
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+        found = {name: stored[name] for name in stored.files}
+    if any(array.shape != (num,) for array in found.values()):
+        raise ValueError(f"{file.name} is of other samples")
+    return {name: found[f"column{i}"] for i, name in enumerate(columns)}, found.get("parts"), found["rows"]
+
+
+def _origin_arrays(arrays: Arrays) -> dict[str, np.ndarray]:
+    found = {f"column{i}": column for i, column in enumerate(arrays.columns.values())}
+    found["rows"] = np.arange(len(arrays.y)) if arrays.rows is None else arrays.rows
+    return found if arrays.parts is None else {**found, "parts": arrays.parts}
+
+
 def _form(array: np.ndarray) -> list[Any]:
     return [array.dtype.str, list(array.shape)]
 
@@ -102,7 +122,8 @@ def prepare(source: Source, *, cache: Path | None = None, verify: bool = True) -
         folder = root / _key(source, [_fingerprint(file) for file in files], _options(source))
         return _cached(folder, verify) or _keep(folder, lambda: _decode(source, files))
     arrays = _decode(source, files)
-    folder = root / _key(source, digest_of(arrays.x, arrays.y), arrays.class_names, arrays.kind)
+    parts = digest_of(arrays.x, arrays.y), arrays.class_names, arrays.kind, _origin_digest(arrays)
+    folder = root / _key(source, *parts)
     return _cached(folder, verify) or _keep(folder, lambda: arrays)
 
 
@@ -131,8 +152,18 @@ def _options(source: Source) -> dict[str, str]:
     return {field.name: repr(getattr(source, field.name)) for field in dataclasses.fields(source)}
 
 
+def _origin_digest(arrays: Arrays) -> str:
+    digest = hashlib.sha256(json.dumps(list(arrays.columns)).encode())
+    for name, array in sorted(_origin_arrays(arrays).items()):
+        digest.update(f"{name} {array.dtype.str}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
 def _decode(source: Source, files: list[Path]) -> Arrays:
     arrays = source.decode()
+    if getattr(source, "splits", "keep") == "pool":
+        arrays = replace(arrays, parts=None)
     where = place_of(files) if files else str(source)
     check(arrays, where)
     return canonical(arrays)
@@ -171,8 +202,10 @@ def _write(folder: Path, arrays: Arrays) -> None:
     for name, array in named(arrays.x):
         np.save(folder / (f"x.{name}.npy" if is_dict else "x.npy"), array)
     np.save(folder / "y.npy", arrays.y)
+    np.savez(folder / ORIGIN, allow_pickle=False, **_origin_arrays(arrays))
     forms = {name: _form(array) for name, array in named(arrays.x)}
     meta = {
+        "columns": list(arrays.columns),
         "class_names": arrays.class_names,
         "digest": digest,
         "x": forms if is_dict else forms["x"],

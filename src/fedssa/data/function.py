@@ -10,28 +10,37 @@ from typing_extensions import override
 
 from fedssa.data.arrays import Arrays, arrays_from
 from fedssa.data.inputs import Kinds
+from fedssa.data.origin import SPLIT, Splits, described
 from fedssa.errors import DataError
+
+OTHERS = ("x", "y", "class_names", "kind")  # what a mapping holds beside columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class FromFunction:
-    """An own function, `package.module:function`, that returns (x, y), a mapping with x and y, or Arrays.
+    """An own function, `package.module:function`, that returns (x, y), a mapping with x, y and columns, or Arrays.
 
     x is an array, or a dict of arrays by the names under which a model takes them.
     """
 
     function: str | Callable[..., Any]  # a recipe can only name it
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    splits: Splits = "keep"  # as of other sources: "pool" forgets the parts that a column `split` tells
 
     @override
     def __str__(self) -> str:
         return self.function if isinstance(self.function, str) else name_of(self.function)
 
+    def options(self) -> dict[str, Any]:
+        """Returns what a recipe says beside the function's name."""
+        return {**self.kwargs, "splits": self.splits}
+
     def files(self) -> list[Path]:
         return []  # what it reads is unknown, so its result is the key of the cache
 
     def decode(self) -> Arrays:
-        return arrays_from(*parts_of(self.call(), str(self)))
+        result, where = self.call(), str(self)
+        return described(arrays_from(*parts_of(result, where)), where, columns_of(result))
 
     def call(self) -> Any:
         """Returns what the function returns."""
@@ -67,5 +76,15 @@ def parts_of(result: object, where: str) -> tuple[Any, Any, Sequence[str] | None
     if isinstance(result, tuple) and len(result) == 2:
         return *result, None, where, "image"
     raise DataError(
-        f"{where}: gave a {type(result).__name__}; it should be (x, y) or a mapping with x, y[, class_names, kind]"
+        f"{where}: gave a {type(result).__name__}; "
+        "it should be (x, y) or a mapping with x, y[, class_names, kind, columns]"
     )
+
+
+def columns_of(result: object) -> dict[str, Any]:
+    """Returns what is told of samples beside x and y; the parts that they were published in are a column, too."""
+    if isinstance(result, Arrays):
+        return {**result.columns, **({} if result.parts is None else {SPLIT: result.parts})}
+    if isinstance(result, Mapping):
+        return {str(name): values for name, values in result.items() if name not in OTHERS}
+    return {}

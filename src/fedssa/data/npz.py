@@ -1,24 +1,28 @@
 """This reads arrays that a user stored with numpy.savez."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from fedssa.data.arrays import Arrays, arrays_from
+from fedssa.data.arrays import Arrays
 from fedssa.data.inputs import Kinds, Stored
-from fedssa.data.places import expand
+from fedssa.data.origin import PARTS, Origin, Published, fits_a_column
+from fedssa.data.pieces import Piece, joined
+from fedssa.data.places import expand, files_at
 from fedssa.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Npz:
+class Npz(Published):
     """A .npz file with arrays x (images, vectors, series, token ids, …) and y (labels), optionally class_names.
 
-    `inputs` names the arrays that a model takes, if they are several and not x; `kind` says what the axes of bytes and
-    floats are. y holds numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they
-    are, and other whole numbers stay int64.
+    It may hold x_train, y_train, x_test, … instead, and there may be a folder of such files. `inputs` names the arrays
+    that a model takes, if they are several and not x; `kind` says what the axes of bytes and floats are. y holds
+    numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they are, and other whole
+    numbers stay int64. Other arrays of one number or text a sample are columns.
     """
 
     file: str
@@ -27,31 +31,51 @@ class Npz:
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
-        path = expand(self.file)
-        if not path.is_file():
-            raise DataError(f"{path} is not there: data.file must name a .npz file with arrays x and y")
-        return [path]
+        return files_at(expand(self.file), "npz", "a .npz file with arrays x and y")
 
     def decode(self) -> Arrays:
-        return arrays_from(*self.read(), str(expand(self.file)), self.kind)
+        files, root = self.files(), expand(self.file)
+        loaded = [_load(file) for file in files]
+        origins = zip(files, loaded, self.origins(files, root), strict=True)
+        pieces = [piece for file, stored, origin in origins for piece in _pieces(stored, self._names, file, origin)]
+        names = next((stored["class_names"].ravel().tolist() for stored in loaded if "class_names" in stored), None)
+        return joined(pieces, names, str(root), self.kind, named=bool(self.inputs))
 
     def read(self) -> tuple[Stored, np.ndarray, list[str] | None]:
-        """Returns x, y and the names of classes as they are stored."""
+        """Returns x, y and the names of classes as they are stored in one file."""
         (path,) = self.files()
-        stored = _load(path, (*(self.inputs or ("x",)), "y"))
+        stored = _load(path)
+        _refuse_lacking(stored, (*self._names, "y"), path)
         names = stored["class_names"].ravel().tolist() if "class_names" in stored else None
         return {name: stored[name] for name in self.inputs} if self.inputs else stored["x"], stored["y"], names
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.inputs or ("x",)
 
-def _load(path: Path, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
+
+def _pieces(stored: dict[str, np.ndarray], inputs: tuple[str, ...], file: Path, origin: Origin) -> Iterator[Piece]:
+    """Yields what a file holds: all of it, or the published parts x_train and y_train, x_test and y_test, …"""
+    ends = [name.removeprefix("y") for name in stored if name.startswith("y_") and name[2:] in PARTS]
+    for end in [""] if "y" in stored or not ends else ends:
+        _refuse_lacking(stored, (*(name + end for name in inputs), f"y{end}"), file)
+        taken = {name + end for name in (*inputs, "y")} | {"class_names"}
+        columns = {name.removesuffix(end): array for name, array in stored.items() if name not in taken}
+        columns = {name: array for name, array in columns.items() if fits_a_column(array, len(stored[f"y{end}"]))}
+        whence = origin._replace(part=PARTS[end[1:]]) if end else origin
+        yield Piece(str(file), {name: stored[name + end] for name in inputs}, stored[f"y{end}"], columns, whence)
+
+
+def _refuse_lacking(stored: dict[str, np.ndarray], wanted: tuple[str, ...], path: Path) -> None:
+    if not set(wanted) <= stored.keys():
+        held = ", ".join(stored) or "none"
+        raise DataError(f"{path} must hold arrays {', '.join(wanted[:-1])} and {wanted[-1]}: it holds {held}")
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            if not set(wanted) <= set(stored.files):
-                held = ", ".join(stored.files) or "none"
-                raise DataError(f"{path} must hold arrays {', '.join(wanted[:-1])} and y: it holds {held}")
-            return {name: stored[name] for name in (*wanted, "class_names") if name in stored.files}
-    except DataError:
-        raise
+            return {name: stored[name] for name in stored.files}
     except Exception as err:  # numpy and zipfile raise anything on damaged files
         why = str(err).splitlines()[0] if str(err) else type(err).__name__
         raise DataError(f"{path} is not a good .npz file ({why}): write it with numpy.savez(file, x=x, y=y)") from err

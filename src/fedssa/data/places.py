@@ -42,14 +42,22 @@ def unwritable(folder: Path, err: OSError) -> DataError:
     return DataError(f"cache folder {folder} cannot be written ({why}): set FEDSSA_CACHE to a folder that can")
 
 
+def files_at(path: Path, suffix: str, wanted: str) -> list[Path]:
+    """Finds one file, or the files of a kind in a folder or in its folders."""
+    found = [path] if path.is_file() else sorted(path.glob(f"*.{suffix}")) or sorted(path.rglob(f"*.{suffix}"))
+    if not found:
+        raise DataError(f"{path} is not there: data.file must name {wanted}, or a folder of such")
+    return found
+
+
 def place_of(files: Sequence[Path]) -> str:
     """Returns what errors call the origin of data: the file, or the folder of several files."""
     return str(files[0] if len(files) == 1 else files[0].parent)
 
 
-def optional(module: str) -> Any:
-    """Imports a library of the `data` extra, which an installation may lack."""
+def optional(module: str, extra: str = "data") -> Any:
+    """Imports a library of an extra, which an installation may lack."""
     try:
         return importlib.import_module(module)
     except ImportError as err:
-        raise DataError(f"these data need {module.split('.')[0]}: pip install 'fedssa[data]'") from err
+        raise DataError(f"these data need {module.split('.')[0]}: pip install 'fedssa[{extra}]'") from err

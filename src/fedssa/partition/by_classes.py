@@ -4,14 +4,15 @@ from typing import Annotated, final
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedssa.errors import SettingsError
-from fedssa.partition.partition import Indices, Labels, by_owner, check_samples, draw_owners
+from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples, draw_owners
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ByClasses:
+class ByClasses(ByLabels):
     """A fixed number of classes per client; each class is held by equally many clients.
 
     A share alpha ~ U(0.4, 0.6) is drawn for each client and class, and normalised over the clients that hold
@@ -22,7 +23,8 @@ class ByClasses:
     clients: Annotated[int, Ge(1)]
     classes_per_client: Annotated[int, Ge(1)]
 
-    def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
+    @override
+    def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
         check_samples(labels, num_classes, self.clients)
         sizes = np.bincount(labels)
         filled = np.flatnonzero(sizes)  # a class without samples, as where labels begin at 1, is nobody's

@@ -6,9 +6,10 @@ from typing import Annotated, final
 import numpy as np
 from annotated_types import Ge, Gt
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from fedssa.errors import SettingsError
-from fedssa.partition.partition import Indices, Labels, by_owner, check_samples, draw_owners
+from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples, draw_owners
 
 MAX_REDRAWS = 1000
 BLOCK = 100  # clients drawn at a time
@@ -17,7 +18,7 @@ LARGEST_GAMMA = 1e9  # shares are equal from here on; much larger ones would ove
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Dirichlet:
+class Dirichlet(ByLabels):
     """For each class the shares of the clients ~ Dirichlet(gamma); a small gamma makes clients differ more.
 
     It redraws until every client has min_samples, at most 1,000 times; then clients that lack samples
@@ -30,7 +31,8 @@ class Dirichlet:
     gamma: Annotated[float, Gt(0)]
     min_samples: Annotated[int, Ge(1)] = 10
 
-    def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
+    @override
+    def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
         check_samples(labels, num_classes, self.clients)
         if self.clients * self.min_samples > len(labels):
             raise SettingsError(

@@ -3,13 +3,14 @@ from typing import Annotated, final
 
 import numpy as np
 from annotated_types import Ge
+from typing_extensions import override
 
-from fedssa.partition.partition import Indices, Labels, by_owner, check_samples
+from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Iid:
+class Iid(ByLabels):
     """Equal parts drawn at random: every client sees the same distribution.
 
     Sizes differ by at most one sample (McMahan et al., "Communication-Efficient Learning of Deep
@@ -18,6 +19,7 @@ class Iid:
 
     clients: Annotated[int, Ge(1)]
 
-    def deal(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
+    @override
+    def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
         check_samples(labels, num_classes, self.clients)
         return by_owner(rng.permutation(len(labels)) % self.clients, self.clients)

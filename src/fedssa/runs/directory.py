@@ -41,6 +41,16 @@ class RunDir:
     public_digest: str = ""  # of public data, where there are some
     about: dict[str, Any] = field(default_factory=dict, repr=False)  # command, recipe; older directories have none
     inputs: dict[str, Any] = field(default_factory=dict, repr=False)  # shape and type by name; {}: one tensor of floats
+    client_names: tuple[str, ...] = field(default=(), repr=False)  # none: clients are called by their numbers
+    dealt_digest: str = ""  # of who holds what, where that follows from more than settings, inputs and labels
+
+    def client_name(self, client: int) -> str:
+        names = self.client_names or self.settings.get("clients", ())  # sites have theirs in the settings
+        return str(names[client]) if names else str(client)
+
+    @property
+    def has_names(self) -> bool:
+        return self.client_name(0) != "0"
 
     # -- names ---------------------------------------------------------------------------------------------
     @property
@@ -77,7 +87,14 @@ class RunDir:
             if not isinstance(about, dict):
                 raise TypeError("about should be a table")
             return cls(
-                path, head["settings"], *about_data, head.get("public_digest", ""), about, head.get("inputs", {})
+                path,
+                head["settings"],
+                *about_data,
+                head.get("public_digest", ""),
+                about,
+                head.get("inputs", {}),
+                tuple(head.get("client_names", ())),
+                head.get("dealt_digest", ""),
             )
         except (KeyError, TypeError) as error:
             raise RunDirError(f"{path / 'settings.json'}: damaged ({error}); restore it from a copy") from error
@@ -142,6 +159,8 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         **({"inputs": run_dir.inputs} if run_dir.inputs else {}),
         **({"public_digest": run_dir.public_digest} if run_dir.public_digest else {}),
         **({"about": run_dir.about} if run_dir.about else {}),
+        **({"client_names": run_dir.client_names} if run_dir.client_names else {}),
+        **({"dealt_digest": run_dir.dealt_digest} if run_dir.dealt_digest else {}),
     }
     (run_dir.path / "settings.json").write_bytes(dump_json(head))
     (run_dir.path / "environment.json").write_bytes(dump_json(environment))

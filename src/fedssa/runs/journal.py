@@ -99,8 +99,8 @@ class Journal:
             if grown > GROWTH_TO_WARN_OF and not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"round {record.t}: the header of client {client.id} has grown {grown:.0f} times since its "
-                    f"first round; if accuracy falls, {self._remedy}",
+                    f"round {record.t}: the header of client {self.dir.client_name(client.id)} has grown {grown:.0f} "
+                    f"times since its first round; if accuracy falls, {self._remedy}",
                     FedSSAWarning,
                     stacklevel=4,
                 )
@@ -109,7 +109,9 @@ class Journal:
         """Tells the first time that clients were left out; the records tell of every time."""
         if record.diverged and not self._has_diverged:
             self._has_diverged = True
-            who = ", ".join(map(str, record.diverged[:5])) + (", …" if len(record.diverged) > 5 else "")
+            who = ", ".join(map(self.dir.client_name, record.diverged[:5])) + (
+                ", …" if len(record.diverged) > 5 else ""
+            )
             warnings.warn(
                 f"round {record.t}: client {who} diverged, is left out of this round and stays as it was before; "
                 "try a smaller local.lr",

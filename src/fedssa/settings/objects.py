@@ -15,7 +15,7 @@ import numpy as np
 
 from fedssa.data import DATASETS, FromFunction, cache_folder
 from fedssa.data.arrays import Arrays, arrays_from, check
-from fedssa.data.function import name_of, parts_of
+from fedssa.data.function import columns_of, name_of, parts_of
 from fedssa.data.places import make_folder, unwritable
 from fedssa.errors import DataError
 from fedssa.methods import METHODS
@@ -90,7 +90,7 @@ def _kept(where: str, given: Any) -> Table:
     inputs = x if isinstance(x, Mapping) else {"x": x}
     if taken := inputs.keys() & {"y", "class_names", "file"}:
         raise DataError(f"{where}: an input cannot be called {min(taken)}; give it another name")
-    beside = {"y": y} if names is None else {"y": y, "class_names": names}
+    beside = columns_of(given) | ({"y": y} if names is None else {"y": y, "class_names": names})
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(array) for name, array in {**inputs, **beside}.items()})
     several = {"inputs": list(x)} if isinstance(x, Mapping) else {}

@@ -7,9 +7,9 @@ data source, a partition, LocalTraining, Rounds, and the few below. Unknown keys
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from annotated_types import Ge, Gt, Le, Len, Lt
 
@@ -17,6 +17,7 @@ from fedssa.core.client import AnyMethod
 from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining, Training
 from fedssa.data import DATASETS, FromFunction, Source, expand
+from fedssa.data.origin import Splits
 from fedssa.errors import SettingsError
 from fedssa.kernels import Kernel
 from fedssa.methods import METHODS, PRESETS
@@ -116,16 +117,35 @@ class Settings:
     def factories(self) -> list[ModelFactory]:
         return [look_up("models.archs", name, MODELS) for name in self.models.archs]
 
+    @property
+    def num_clients(self) -> int:
+        assert self.partition.clients is not None  # a run whose data are dealt has the number
+        return self.partition.clients
+
+    def with_clients(self, num: int) -> "Settings":
+        """Returns settings with the number of clients, where it followed from the data."""
+        if self.partition.clients == num:
+            return self
+        return parse_settings({**self.table, "partition": {**self.table["partition"], "clients": num}})
+
     def are_those_of(self, table: Mapping[str, Any]) -> bool:
-        """Tells whether a run with this table is the same run; settings that are newer than it count as defaults."""
+        """Tells whether a run with this table is the same run; settings that are newer than it count as defaults.
+
+        A run has the number of clients that its data gave, where settings leave it open.
+        """
         try:
-            return table == self.table or parse_settings(table).table == self.table
+            if table == self.table:
+                return True
+            theirs = parse_settings(table).table
         except SettingsError:
             return False
+        if self.partition.clients is None:
+            theirs["partition"]["clients"] = None
+        return theirs == self.table
 
 
 PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
-SINCE_0_2 = {RunOptions: ("per_class", "metrics")}  # written only if they are not as usual, as older runs lack them
+SINCE_0_2 = ("per_class", "metrics", "splits", "client_from", "resize")  # written only if they are not as usual
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
 
@@ -180,7 +200,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     server, server_table = server_training(given["server"])
     parts = {
         "data": _data("data", given["data"]),
-        "partition": named("partition", "deal", given["partition"], PARTITIONS),
+        "partition": _partition(given["partition"]),
         "models": parse_section("models", Models, given["models"]),
         "rounds": parse_section("rounds", Rounds, given["rounds"]),
         "method": _method(given["method"]),
@@ -257,10 +277,9 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
 
 def _table_of(part: Any, given: Table) -> Table:
     """Returns every option of a part; one that was chosen by name keeps the name."""
-    options = dict(part.kwargs) if isinstance(part, FromFunction) else asdict(part)
-    for newer in SINCE_0_2.get(type(part), ()):
-        if options[newer] == getattr(type(part)(), newer):
-            del options[newer]
+    options = part.options() if isinstance(part, FromFunction) else asdict(part)
+    usual = {field.name: field.default for field in fields(part) if field.name in SINCE_0_2}
+    options = {key: value for key, value in options.items() if key not in usual or value != usual[key]}
     return ({"name": given["name"]} if "name" in given else {}) | options
 
 
@@ -272,7 +291,17 @@ def _data(section: str, table: Table) -> Any:
             options[key] = str(expand(options[key]))
     if isinstance(chosen, type) and is_dataclass(chosen):
         return parse_section(section, chosen, options)
-    return FromFunction(function=name, kwargs=options)
+    splits = options.pop("splits", "keep")
+    if splits not in get_args(Splits):
+        raise SettingsError(f"{section}.splits = {splits!r}: should be one of {', '.join(get_args(Splits))}")
+    return FromFunction(function=name, kwargs=options, splits=splits)
+
+
+def _partition(table: Table) -> Any:
+    part = named("partition", "deal", table, PARTITIONS)
+    if "clients" not in {field.name for field in fields(part)}:
+        raise SettingsError(f"partition.name = {table['name']!r}: should have a field `clients`, which may be None")
+    return part
 
 
 def _method(table: Table) -> Any:

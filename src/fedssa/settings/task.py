@@ -23,7 +23,7 @@ def task_of(
         (),
         settings.models.width,
         settings.rounds.total,
-        settings.partition.clients,
+        settings.num_clients,
         settings.models.header_scale,
         inputs=inputs,
         probe=probe,

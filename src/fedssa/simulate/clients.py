@@ -17,8 +17,8 @@ from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.samples import Form, LocalData, Samples, form_of
-from fedssa.core.seeds import numpy_rng, one_thread, seeded
+from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
+from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
 from fedssa.data import Dataset, prepare
@@ -26,13 +26,14 @@ from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, build
-from fedssa.partition import LocalSplit, split_by_class, stratified
+from fedssa.partition import LocalSplit
 from fedssa.settings.about import about
 from fedssa.settings.imports import given_names
 from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
+from fedssa.simulate.owners import Owners
 
 Pick = Callable[[Any], np.intp]  # np.argmax or np.argmin
 
@@ -42,6 +43,8 @@ class SimulatedClients:
 
     def __init__(self, settings: Settings, dataset: Dataset, public: Dataset | None = None) -> None:
         """`public` holds the public data if they are a set of their own."""
+        self.owners = Owners(settings, dataset)
+        settings = settings.with_clients(len(self.owners))
         self.settings, self.dataset, self._public_dataset = settings, dataset, public
         probe = probe_from(samples_at(dataset, np.arange(min(PROBE_SIZE, len(dataset.y)))))
         self.task = task_of(settings, dataset.num_classes, inputs_of(dataset), probe=probe)
@@ -51,11 +54,7 @@ class SimulatedClients:
         self._templates: dict[int, Client] = {}
         self._group_names: dict[int, str] = {}
         self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
-        self.public_indices, private = taken_away(settings, self._y)
-        rng = numpy_rng(settings.seed, "partition")
-        dealt = settings.partition.deal(self._y[private], dataset.num_classes, rng)
-        self._dealt = [private[indices] for indices in dealt]
-        self.groups = [k % len(settings.models.archs) for k in range(len(self._dealt))]
+        self.groups = [k % len(settings.models.archs) for k in range(len(self.owners))]
 
     @classmethod
     def prepared(cls, settings: Settings) -> "SimulatedClients":
@@ -91,7 +90,7 @@ class SimulatedClients:
         if public is None:
             return None
         if isinstance(public, PublicSlice):
-            return public_data(self._samples(self.public_indices), "own", public.per_round)
+            return public_data(self._samples(self.owners.public), "own", public.per_round)
         assert self._public_dataset is not None
         found = public_from(self._public_dataset, self.dataset, public)
         if self.settings.method.needs_public == "labelled" and found.labels != "own":
@@ -127,12 +126,20 @@ class SimulatedClients:
         return ServerContext(self.task, settings.seed, self.public, training=settings.server, count_flops=counting)
 
     @property
-    def splits(self) -> Iterator[LocalSplit]:
-        return map(self._split, range(len(self._dealt)))
+    def names(self) -> list[str]:
+        return self.owners.names
 
-    def _split(self, client: int) -> LocalSplit:
-        rng = numpy_rng(self.settings.seed, "split", client=client)
-        return split_by_class(self._dealt[client], self._y, rng, client=client)
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        return self.owners.given_names
+
+    @property
+    def dealt_digest(self) -> str:
+        return self.owners.digest
+
+    @property
+    def splits(self) -> Iterator[LocalSplit]:
+        return map(self.owners.split, range(len(self.owners)))
 
     def client(self, client: int, *, counts_flops: bool = True) -> Client:
         settings = self.settings
@@ -153,6 +160,9 @@ class SimulatedClients:
                 self.group_name(client),
                 self._measures,
             )
+
+    def called(self, client: int) -> str:
+        return f"client {self.names[client]}"
 
     def returning(self, client: int) -> Client:
         """Builds a client that has a state to load, so that of its start only the structure matters.
@@ -179,7 +189,7 @@ class SimulatedClients:
         return started(build_one, settings.seed, client, common=settings.method.groups == "layout")
 
     def data(self, client: int) -> LocalData:
-        split = self._split(client)
+        split = self.owners.split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
     def slots(self, folder: Path) -> Slots:
@@ -195,7 +205,7 @@ class SimulatedClients:
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {group}: {type(error).__name__}: {error}") from error
+                raise ClientError(f"client {self.names[group]}: {type(error).__name__}: {error}") from error
             tensors = [t for t in client.state().values() if t.numel()]
             if len({t.data_ptr() for t in tensors}) < len(tensors):
                 raise ModelError(f"{arch}: two of its tensors share memory; untie them")
@@ -213,9 +223,10 @@ class SimulatedClients:
         """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
         found = {}
         for k in (k for k, its in enumerate(self.groups) if its == group):
-            held = array[self._dealt[k]].reshape(len(self._dealt[k]), -1)
+            indices = self.owners.held(k)
+            held = array[indices].reshape(len(indices), -1)
             place = int(pick(held)) // held.shape[1]
-            found[k] = held[place].flat[pick(held[place])], int(self._dealt[k][place])
+            found[k] = held[place].flat[pick(held[place])], int(indices[place])
         client = list(found)[int(pick([value for value, _ in found.values()]))]
         return client, found[client][1]
 
@@ -227,8 +238,9 @@ class SimulatedClients:
         except Exception as error:  # a user's model may raise anything
             held = dict(named(self.dataset.x))[name][sample]
             raise ModelError(
-                f"{arch}: does not run on a sample of client {client} whose {name} has numbers from {held.min()} to "
-                f"{held.max()} ({first_line(error)}); give the model a larger vocabulary, or other numbers to the data"
+                f"{arch}: does not run on a sample of client {self.names[client]} whose {name} has numbers from "
+                f"{held.min()} to {held.max()} ({first_line(error)}); give the model a larger vocabulary, or "
+                "other numbers to the data"
             ) from error
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
@@ -244,7 +256,7 @@ class SimulatedClients:
         except Exception as error:  # a user's model may raise anything
             client = next(i.id for i in self.infos if self.groups[i.id] == group and (i.num_train % size or size) == 1)
             raise ModelError(
-                f"{arch}: cannot train on a batch of one, which the last of client {client} is "
+                f"{arch}: cannot train on a batch of one, which the last of client {self.names[client]} is "
                 f"({self.infos[client].num_train} samples in batches of {size}); change local.batch_size"
             ) from error
 
@@ -257,7 +269,9 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
-        yield from advice_on_infos(method, self.infos)
+        if self.dataset.parts is not None:
+            yield from _first_few(self.advice_on_data())
+        yield from advice_on_infos(method, self.infos, self.names)
         if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
             size, archs = _num_weights(shared), self.settings.models.archs
@@ -267,6 +281,12 @@ class SimulatedClients:
                     f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
                     "a smaller one is cheaper to train and to send"
                 )
+
+    def advice_on_data(self) -> Iterator[str]:
+        """Yields who is tested on classes that it does not train on, which published parts may bring about."""
+        for name, split in zip(self.names, self.splits, strict=True):
+            if missing := untaught(self._y[split.train].tolist(), self._y[split.test].tolist()):
+                yield advice_on_untaught(f"client {name}", missing, len(split.test))
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return samples_at(self.dataset, indices)
@@ -287,18 +307,18 @@ def inputs_of(dataset: Dataset) -> Form:
     return form_of(samples_at(dataset, np.arange(0)).x)
 
 
-def advice_on_infos(method: AnyMethod, infos: Sequence[ClientInfo]) -> Iterator[str]:
+def advice_on_infos(method: AnyMethod, infos: Sequence[ClientInfo], names: Sequence[str]) -> Iterator[str]:
     """Yields what follows from what the clients say of themselves."""
     if method.groups == "layout":
-        yield from _advice_on_groups(infos)
+        yield from _advice_on_groups(infos, names)
     owners = Counter(s for info in infos for s in info.seen_classes)
     if method.shares_by_class and max(owners.values()) == 1:
         yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
 
 
-def _advice_on_groups(infos: Sequence[ClientInfo]) -> Iterator[str]:
+def _advice_on_groups(infos: Sequence[ClientInfo], names: Sequence[str]) -> Iterator[str]:
     members = Counter(info.group for info in infos)
-    alone = [str(info.id) for info in infos if members[info.group] == 1]
+    alone = [names[info.id] for info in infos if members[info.group] == 1]
     if len(alone) == len(infos) > 1:
         yield "no two clients have the same architecture, so no extractor is shared; see models.archs"
     elif alone and len(infos) > 1:
@@ -309,14 +329,6 @@ def _advice_on_groups(infos: Sequence[ClientInfo]) -> Iterator[str]:
 def slots_within(folder: Path, memory: float | None, groups: Sequence[int]) -> Slots:
     """Opens the clients' states; each group's file gets an equal share of the memory (GB) that states may take."""
     return Slots(folder) if memory is None else Slots(folder, 1e9 * memory / len(set(groups)))
-
-
-def taken_away(settings: Settings, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which samples are public, and which are left to be dealt."""
-    if not isinstance(settings.public, PublicSlice):
-        return np.arange(0), np.arange(len(y))
-    chosen = stratified(y, settings.public.share, numpy_rng(settings.seed, "public"))
-    return chosen, np.setdiff1d(np.arange(len(y)), chosen)
 
 
 def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Public:
@@ -337,6 +349,13 @@ def _described(dataset: Dataset) -> str:
     if isinstance(dataset.x, dict) and isinstance(form, dict):
         return ", ".join(f"{name} {array.dtype} {form[name].shape}" for name, array in sorted(dataset.x.items()))
     return f"{dataset.x.dtype} {dataset.input_shape}"
+
+
+def _first_few(lines: Iterator[str], most: int = 3) -> Iterator[str]:
+    told = list(lines)
+    yield from told[:most]
+    if len(told) > most:
+        yield f"the same is true of {len(told) - most} more clients; see: fedssa partition"
 
 
 def _num_weights(net: SplitModel) -> int:

@@ -38,4 +38,9 @@ def clients_of(run_dir: RunDir, settings: Settings) -> Clients:
         raise DataError(f"{run_dir.path}: begun with other {what} ({digests}); restore those it began with")
     if run_dir.public_digest != (public.digest if public else ""):
         raise DataError(f"{run_dir.path}: begun with other public data; restore those it began with")
+    if run_dir.dealt_digest != clients.dealt_digest:
+        raise DataError(
+            f"{run_dir.path}: begun when clients held other samples; restore the order, columns and parts of the data, "
+            "and the code of the partition"
+        )
     return clients

@@ -65,8 +65,16 @@ def start(
         clients.check_models()
         about_data, public = clients.about_data, clients.public.digest if clients.public else ""
         with writing(out, begun=False):
-            inputs = as_json(clients.task.inputs)
-            staged = RunDir(staging, settings.table, *about_data, public, clients.about(command), inputs)
+            staged = RunDir(
+                staging,
+                clients.settings.table,
+                *about_data,
+                public,
+                clients.about(command),
+                as_json(clients.task.inputs),
+                clients.given_names,
+                clients.dealt_digest,
+            )
             fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest})
             ClientStore.create(staging / "store", len(clients.infos))
             if overwrite and out.exists():

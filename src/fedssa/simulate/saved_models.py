@@ -63,15 +63,16 @@ def write_representations(run_dir: RunDir, store: ClientStore, clients: Clients)
 def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
     """Returns a client's own model of a finished run, ready for inference; `as_input` turns samples into its input.
 
-    A client has a number, and in a federation of sites a name. `run_dir` may also be a file that `fedssa site export`
-    wrote; `client` then names the site's file or import path.
+    A client is told by its number or its name. `run_dir` may also be a file that `fedssa site export` wrote; `client`
+    then names the site's file or import path.
     """
     if isinstance(client, str) and not Path(run_dir).is_dir():
         from fedssa.deploy.site.export import load_exported  # needs Flower, which a simulation does not
 
         return load_exported(Path(run_dir), client)
     directory = _opened(Path(run_dir))
-    settings, client = settings_of(directory), _number(directory, client)
+    settings = settings_of(directory)
+    client = _number(directory, settings, client)
     file = directory.model_file(client)
     if not file.exists():
         if reason := _why_no_model(directory, settings, client):
@@ -97,9 +98,8 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
 def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:
     """Returns the samples on which a client of a run trained, validated and was tested."""
     directory = _opened(Path(run_dir))
-    settings, client = settings_of(directory), _number(directory, client)
-    if reason := _why_no_client(directory, settings, client):
-        raise RunDirError(reason)
+    settings = settings_of(directory)
+    client = _number(directory, settings, client)
     return clients_of(directory, settings).data(client)
 
 
@@ -111,25 +111,18 @@ def _opened(path: Path) -> RunDir:
     return directory
 
 
-def _number(directory: RunDir, client: int | str) -> int:
-    if isinstance(client, int):
-        return client
-    names = list(directory.settings.get("clients", ()))
-    if client not in names:
-        known = f"they are {', '.join(names)}" if names else "its clients have numbers"
-        raise RunDirError(f"{directory.path}: has no client {client!r}; {known}")
-    return names.index(client)
-
-
-def _why_no_client(directory: RunDir, settings: Settings, client: int) -> str | None:
-    if client not in range(settings.partition.clients):
-        return f"{directory.path}: has no client {client}; they are 0 to {settings.partition.clients - 1}"
-    return None
+def _number(directory: RunDir, settings: Settings, client: int | str) -> int:
+    """Returns the number of a client that is told by its number or its name."""
+    names = [directory.client_name(k) for k in range(settings.num_clients)]
+    if isinstance(client, str) and client in names:
+        return names.index(client)
+    if isinstance(client, str) or client not in range(len(names)):
+        known = f"0 to {len(names) - 1}" + (f", {', '.join(names[:5])}, …" if directory.has_names else "")
+        raise RunDirError(f"{directory.path}: has no client {client}; they are {known}")
+    return client
 
 
 def _why_no_model(directory: RunDir, settings: Settings, client: int) -> str | None:
-    if reason := _why_no_client(directory, settings, client):
-        return reason
     outcome = directory.outcome()
     if outcome is None:
         return f"{directory.path}: has not finished; first: fedssa run --resume {directory.path}"

@@ -27,6 +27,9 @@ class SiteClients:
     Sites do not count FLOPs, because these hint at a model's size. A simulation does.
     """
 
+    given_names: tuple[str, ...] = ()  # the settings have them
+    dealt_digest = ""  # nothing is dealt
+
     def __init__(self, settings: SiteSettings) -> None:
         self.settings, self.federation = settings, settings.federation
         self.task, self.messages = self.federation.task, settings.method.messages()
@@ -67,6 +70,9 @@ class SiteClients:
     def client(self, client: int) -> Client:
         return client_from(self._site(client), self.federation, client, self._flops.of_round)
 
+    def called(self, client: int) -> str:
+        return self.names[client]
+
     def returning(self, client: int) -> Client:
         """Builds the client anew, as every message of a deployment does: its model may hold anything."""
         return self.client(client)
@@ -99,7 +105,7 @@ class SiteClients:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
-        yield from advice_on_infos(method, self.infos)
+        yield from advice_on_infos(method, self.infos, self.names)
         for client, name in enumerate(self.names):
             yield from advice_on_data(name, self.data(client))
 

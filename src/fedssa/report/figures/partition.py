@@ -19,8 +19,11 @@ COUNTS_UP_TO = (30, 25)  # clients and classes, for which counts are written int
 Counts = NDArray[Any]
 
 
-def partition_figure(counts: Counts, class_names: Sequence[str]) -> Figure:
-    """Draws `counts` [N, S], training samples by client and class; where a client has none, the paper stays white."""
+def partition_figure(counts: Counts, class_names: Sequence[str], names: Sequence[str] = ()) -> Figure:
+    """Draws `counts` [N, S], training samples by client and class; where a client has none, the paper stays white.
+
+    `names` are the clients', if they are not their numbers.
+    """
     num_clients, num_classes = counts.shape
     left = 14 + max(text_width(name) for name in class_names)
     width, height = min(max(34.0 * num_clients, 240), WIDEST), min(max(26.0 * num_classes, 120), TALLEST)
@@ -30,7 +33,7 @@ def partition_figure(counts: Counts, class_names: Sequence[str]) -> Figure:
     y_edges = TOP + height * np.arange(num_classes + 1) / num_classes
     items: list[Item] = [
         *_tiles(merged, x_edges, y_edges, most),
-        *_axis_labels(class_names, num_clients, x_edges, y_edges),
+        *_axis_labels(class_names, names or [str(k) for k in range(num_clients)], x_edges, y_edges),
         *_scale(left + width + GAP, height, most),
     ]
     if num_clients <= COUNTS_UP_TO[0] and num_classes <= COUNTS_UP_TO[1]:
@@ -62,12 +65,13 @@ def _shade(share: float) -> str:
     return mixed(FEWEST, MOST, share)
 
 
-def _axis_labels(class_names: Sequence[str], num_clients: int, x: Counts, y: Counts) -> Iterator[Words]:
+def _axis_labels(class_names: Sequence[str], names: Sequence[str], x: Counts, y: Counts) -> Iterator[Words]:
     bottom, width, height = float(y[-1]), float(x[-1] - x[0]), float(y[-1] - y[0])
     for s in _thinned(len(class_names), int(height / 16)):
         yield Words(float(x[0]) - 8, float(y[s] + y[s + 1]) / 2 + 5, class_names[s], anchor="end")
-    for client in _thinned(num_clients, int(width / 40)):
-        yield Words(float(x[0]) + width * (client + 0.5) / num_clients, bottom + 20, str(client))
+    room = max(40.0, *(text_width(name) + 8 for name in names))
+    for client in _thinned(len(names), int(width / room)):
+        yield Words(float(x[0]) + width * (client + 0.5) / len(names), bottom + 20, names[client])
     yield Words(float(x[-1]), bottom + 42, "client", anchor="end")
 
 

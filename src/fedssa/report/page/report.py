@@ -247,7 +247,8 @@ def _problems(gathered: Gathered, groups: Sequence[Group]) -> list[str]:
         problems.append(f"… and {len(going) - 8} more runs that have not finished.")
     left_out = [run for run in gathered.runs if run.summary.diverged]
     problems += [
-        f"Clients that diverged were left out of those rounds: {run.name}, {diverged_in_words(run.summary.diverged)}."
+        f"Clients that diverged were left out of those rounds: {run.name}, "
+        f"{diverged_in_words(run.summary.diverged, name=run.summary.run_dir.client_name)}."
         for run in left_out[:8]
     ]
     if len(left_out) > 8:

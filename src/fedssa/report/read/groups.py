@@ -74,6 +74,7 @@ def shared_settings(run: Found) -> dict[str, Any]:
     return {
         "data": settings["data"]["name"],
         "digest": run.summary.run_dir.data_digest,
+        **({"splits": settings["data"]["splits"]} if "splits" in settings["data"] else {}),  # who is tested on what
         "version": run.version,
         "run": {key: settings["run"].get(key) for key in RUN_OPTIONS},
         **{section: section_of(run.summary, section) for section in SECTIONS},
@@ -154,6 +155,8 @@ def title(group: Group) -> str:
         parts.append(f"{partition['classes_per_client']} classes each")
     elif partition.get("name") == "dirichlet" and "gamma" in partition:
         parts.append(f"Dirichlet γ = {partition['gamma']}")
+    elif partition.get("name") == "column" and "column" in partition:
+        parts.append(f"by {partition['column']}")
     else:
         parts.append(str(partition.get("name", "")))
     if isinstance(rounds.get("fraction"), (int, float)):

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -223,12 +223,12 @@ def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary
     }
 
 
-def diverged_in_words(diverged: Mapping[int, Sequence[int]], most: int = 5) -> str:
+def diverged_in_words(diverged: Mapping[int, Sequence[int]], most: int = 5, name: Callable[[int], str] = str) -> str:
     """Names the clients that were left out of rounds: client 3 (round 4), client 7 (2 rounds, first 1)."""
-    told = [
-        f"client {client} ({f'round {rounds[0]}' if len(rounds) == 1 else f'{len(rounds)} rounds, first {rounds[0]}'})"
-        for client, rounds in list(diverged.items())[:most]
-    ]
+    told = []
+    for client, rounds in list(diverged.items())[:most]:
+        when = f"round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds, first {rounds[0]}"
+        told.append(f"client {name(client)} ({when})")
     return ", ".join(told) + (f" and {len(diverged) - most} more" if len(diverged) > most else "")
 
 

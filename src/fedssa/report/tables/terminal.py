@@ -14,6 +14,7 @@ from fedssa.report.figures.text_curve import curve
 from fedssa.report.read.architectures import architecture_of, by_architecture
 from fedssa.report.read.costs import Cost, extra_flops, short, total
 from fedssa.report.read.summary import (
+    ClientAccuracy,
     ClientSummary,
     RunSummary,
     diverged_in_words,
@@ -81,7 +82,11 @@ def run_table(summary: RunSummary) -> Table:
         "run": str(summary.run_dir.path),
         "method": f"{summary.method}, seed {summary.seed}",
         "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
-        **({"diverged, left out": diverged_in_words(summary.diverged)} if summary.diverged else {}),
+        **(
+            {"diverged, left out": diverged_in_words(summary.diverged, name=summary.run_dir.client_name)}
+            if summary.diverged
+            else {}
+        ),
         "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
         **{f"accuracy, {kind}": f"{percent_text(share)} %" for kind, share in summary.second_accuracies.items()},
         **{name: measure_text(name, value) for name, value in summary.measures.items()},
@@ -89,8 +94,8 @@ def run_table(summary: RunSummary) -> Table:
         "best by validation": f"{percent_text(chosen.test)} % (round {chosen.t})" if chosen else NOTHING,
         "before training": f"{percent_text(summary.start_accuracy)} %",
         "spread over clients": f"{percent_text(summary.std_over_clients)} points (standard deviation)",
-        "worst client": f"{percent_text(worst.accuracy)} % (client {worst.client})" if worst else NOTHING,
-        "best client": f"{percent_text(best.accuracy)} % (client {best.client})" if best else NOTHING,
+        "worst client": _who(summary, worst),
+        "best client": _who(summary, best),
         "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
         "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
@@ -108,6 +113,12 @@ def run_table(summary: RunSummary) -> Table:
     for name, fact in facts.items():
         table.add_row(Text(name), Text(fact))
     return table
+
+
+def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
+    if found is None:
+        return NOTHING
+    return f"{percent_text(found.accuracy)} % (client {summary.run_dir.client_name(found.client)})"
 
 
 def _by_architecture(summary: RunSummary) -> dict[str, str]:
@@ -138,8 +149,8 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
     table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
     for client in range(shown):
-        arch = architecture_of(run_dir.settings, client)
-        table.add_row(str(client), Text(arch), *_client_cells(heard.get(client), kinds))
+        name, arch = run_dir.client_name(client), architecture_of(run_dir.settings, client)
+        table.add_row(Text(name), Text(arch), *_client_cells(heard.get(client), kinds))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
         table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
@@ -152,15 +163,19 @@ def partition_table(
     archs: Sequence[str],
     class_names: Sequence[str],
     *,
+    names: Sequence[str] = (),
     show_all: bool = False,
 ) -> Table:
-    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat."""
+    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat.
+
+    `names` are the clients', if they are not their numbers.
+    """
     num_clients = len(counts)
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
     for client in range(shown):
         cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
-        table.add_row(str(client), Text(archs[client % len(archs)]), *cells)
+        table.add_row(Text(names[client] if names else str(client)), Text(archs[client % len(archs)]), *cells)
     if shown < num_clients:
         table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
     table.add_section()

@@ -26,26 +26,30 @@ class Population(Protocol):
         """Builds a client at its start, which is a function of (seed, client)."""
         ...
 
+    def called(self, client: int) -> str:
+        """Returns how an error names a client."""
+        ...
+
     def returning(self, client: int) -> Client:
         """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
 
 def say_hello(population: Population, client: int) -> ClientInfo:
-    with _named_errors(client):
+    with _named_errors(population.called(client)):
         return population.client(client).hello(evaluate_start=True)
 
 
 def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
     """Runs a client's round and writes its state; a client that diverges writes none."""
     group = population.groups[job.client]
-    with _named_errors(job.client):
+    with _named_errors(population.called(job.client)):
         starts = job.read_slot == NO_SLOT
         client = population.client(job.client) if starts else population.returning(job.client)
     if not starts:
         slots.load(group, job.read_slot, client, check=job.check)
     try:
-        with _named_errors(job.client):
+        with _named_errors(population.called(job.client)):
             answer = client.run_round(down, job.t)
     except Diverged as error:
         return error.with_traceback(None)  # which would keep the client in memory
@@ -54,11 +58,11 @@ def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAns
 
 
 @contextmanager
-def _named_errors(client: int) -> Iterator[None]:
+def _named_errors(client: str) -> Iterator[None]:
     """Turns whatever a user's code raises inside the block into a ClientError that names the client."""
     try:
         yield
     except FedSSAError:
         raise
     except Exception as error:
-        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
+        raise ClientError(f"{client}: {type(error).__name__}: {error}") from error
