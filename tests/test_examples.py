@@ -21,6 +21,7 @@ from tests.test_docs import blocks
 
 __all__ = ["command"]  # the fixture
 EXAMPLES = {"images": "resnets.py", "text": "branches.py", "series": "machines.py", "sites": "sites.py"}
+FEWER = {"run recipe.toml": 3, "compare recipe.toml": 1}  # rounds than the recipe has
 Follow = Callable[[str], Path]
 
 
@@ -42,8 +43,8 @@ def follow(here: Path, command: Command) -> Follow:
         for line in "".join(blocks(page, "bash")).splitlines():
             program, *arguments = shlex.split(line)
             if program == "fedssa":
-                fewer = ["--set", "rounds.total=3"] if arguments[:2] == ["run", "recipe.toml"] else []
-                done = command(*arguments, *fewer)
+                rounds = FEWER.get(" ".join(arguments[:2]))
+                done = command(*arguments, *(["--set", f"rounds.total={rounds}"] if rounds else []))
                 assert done.code == 0, f"{line}\n{done.err}"
             else:
                 assert program == "python"

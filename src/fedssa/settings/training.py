@@ -48,14 +48,14 @@ class Chosen(NamedTuple):
 class ServerSection:
     """These are the plain values of [server]; None stands for the optimiser's own default."""
 
-    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
-    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
-    lr: Annotated[float, Gt(0)] = 0.01
-    momentum: Annotated[float, Ge(0), Lt(1)] | None = None
-    weight_decay: Annotated[float, Ge(0)] | None = None
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1  # E
+    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64  # B; the last, smaller batch of an epoch is used too
+    lr: Annotated[float, Gt(0)] = 0.01  # learning rate
+    momentum: Annotated[float, Ge(0), Lt(1)] | None = None  # none: the optimiser's own
+    weight_decay: Annotated[float, Ge(0)] | None = None  # none: the optimiser's own
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
-    optimizer: str | dict[str, Any] = "sgd"
-    schedule: str | dict[str, Any] = "constant"
+    optimizer: str | dict[str, Any] = "sgd"  # a name, or a table of one and its options
+    schedule: str | dict[str, Any] = "constant"  # of the learning rate; a name, or a table of one and its options
 
 
 @dataclass(frozen=True, kw_only=True)
