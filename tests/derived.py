@@ -1,8 +1,8 @@
 """python -m tests.derived: write again what the program itself can print or draw for the docs.
 
 A comment names the command, `<!-- derived: fedssa methods --markdown -->`; what it prints stands below, up to a second
-comment, `<!-- end -->`. The program is fedssa, or typer, which can describe fedssa's commands. Pictures are named here,
-with the command that draws them.
+comment, `<!-- end -->`. The program is fedssa, or typer, which can describe fedssa's commands; `file` shows a file.
+Pictures are named here, with the command that draws them.
 """
 
 import re
@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/results.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
 ]
-BLOCK = re.compile(r"^(<!-- derived: ((?:fedssa|typer) .+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".txt": "text", ".tsv": "text", "": "text"}
+BLOCK = re.compile(r"^(<!-- derived: ((?:fedssa|typer|file) .+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 PICTURES = {ROOT / "docs/methods.svg": "fedssa methods --figure"}
 
 
@@ -27,8 +29,14 @@ def derived(text: str) -> str:
 
 
 def printed(command: str) -> str:
+    if command.startswith("file "):
+        return _shown(ROOT / command.removeprefix("file "))
     run = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=True)
     return run.stdout
+
+
+def _shown(file: Path) -> str:
+    return f"```{LANGUAGES[file.suffix]}\n{file.read_text()}```\n"
 
 
 def drawn(command: str, name: str) -> str:

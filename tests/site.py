@@ -4,20 +4,22 @@ Links that are right in a checkout are therefore right on the site. A page that 
 link that leads nowhere and a page that the navigation lacks are mistakes: the build ends with them.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from typing_extensions import override
 
-from tests.derived import PAGES, ROOT
+from tests.derived import LANGUAGES, PAGES, ROOT
 
+NOTEBOOK = ".ipynb"
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 LOADED = re.compile(r'<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)="((?:https?:)?//[^"]*)"')
-SHOWN_AS_CODE = {".py": "python", ".toml": "toml", ".cff": "yaml", ".txt": "text", "": "text"}
 
 
 class Code(File):
@@ -44,11 +46,32 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def _file(path: Path, config: MkDocsConfig) -> File:
     name = str(path.relative_to(ROOT))
     where = (name, str(ROOT), config.site_dir, config.use_directory_urls)
-    if path.suffix not in SHOWN_AS_CODE:
+    if path.suffix not in (*LANGUAGES, NOTEBOOK):
         return File(*where)
-    code = Code(*where)
-    code.content_string = f"# {name}\n\n````{SHOWN_AS_CODE[path.suffix]}\n{path.read_text()}\n````\n"
+    code, text = Code(*where), path.read_text()
+    code.content_string = notebook(text) if path.suffix == NOTEBOOK else f"# {name}\n\n{_fenced(text, path.suffix)}"
     return code
+
+
+def _fenced(text: str, suffix: str) -> str:
+    return f"````{LANGUAGES[suffix]}\n{text}\n````\n"
+
+
+def notebook(text: str) -> str:
+    """Returns a notebook as a page: its cells, and what it printed and drew when it was kept."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else _fenced(source, ".py"))
+        parts += [_output(output) for output in cell.get("outputs", ())]
+    return "\n\n".join(parts)
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {"text/plain": output.get("text")})
+    if "image/png" in data:
+        return f"![what the cell draws](data:image/png;base64,{''.join(data['image/png'].split())})"
+    return _fenced("".join(data["text/plain"]).rstrip(), ".txt")
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

@@ -16,6 +16,7 @@ from fedssa.methods import METHODS
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import start
+from tests import inputs as inputs_module
 from tests.inputs import CHANNELS, LENGTH, STEPS, TEXT_NETS, texts
 from tests.tiny import method_of, needs_of
 
@@ -86,6 +87,9 @@ def test_other_kinds_of_inputs(data: str, archs: tuple[str, ...], inputs: Any, t
     net, test = fedssa.load_client(tmp_path / "run", 1), fedssa.load_client_data(tmp_path / "run", 1).test
     with torch.no_grad():
         assert net(fedssa.as_input(test.x)).shape == (len(test), 4)
+    stored: Any = getattr(inputs_module, data)()
+    x = stored["x"] if isinstance(stored, dict) else stored[0]
+    assert fedssa.predict(result, 1, x).shape == (80, 4)
 
 
 def test_only_images_are_augmented(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
 import fedssa
-from fedssa.errors import DataError, FedSSAWarning, RunDirError
+from fedssa.errors import ClientError, DataError, FedSSAWarning, RunDirError, SettingsError
 from fedssa.records import RoundRecord
 from fedssa.report.read.differences import differences
 from fedssa.runs.directory import RunDir
@@ -26,6 +27,7 @@ NAMES = ["north", "south", "west"]
 SITES = """
 import torch
 from torch import nn
+from typing_extensions import override
 from fedssa import Site
 from tests.deploy.in_process import few_samples
 
@@ -133,8 +135,11 @@ def sites_here() -> dict[str, Any]:
 
 def test_functions_and_sites_from_python_run_too(folder: Path) -> None:
     two = {name: sites_here()[name] for name in ("north", "south")}
-    table = {"seed": 3, "models": {"width": 16}, "rounds": {"total": 1}}
-    given = fedssa.run(two, federation=table, out=folder / "given")
+    table = {"seed": 3, "models": {"width": 16}, "rounds": {"total": 2}}
+    fedssa.run(two, federation=table, out=folder / "given", on_round=lambda record: record.t < 0)
+    given = fedssa.run(two, federation=table, out=folder / "given", exist_ok=True)
+    with pytest.raises(SettingsError, match=r"north, south: only this program has it.* use workers=1"):
+        fedssa.run(two, federation=table, out=folder / "pool", workers=2)
     files = [f"{folder / 'sites.py'}:{name}" for name in two]
     assert fedssa.run(files, federation=table, out=folder / "files").records == given.records
     assert RunDir.open(given.path).settings["task"]["classes"] == 10
@@ -148,3 +153,18 @@ def test_what_a_site_is_tested_on_and_does_not_train_on_is_warned_of(folder: Pat
     with pytest.warns(FedSSAWarning, match="coast: 2 of its 6 test samples are of classes 4, 5, which it does not"):
         result = fedssa.run([site], federation=table, out=folder / "run")
     assert result.records[-1].clients[0].scores.num_val == 0
+
+
+class Fails(nn.Linear):
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise ZeroDivisionError("no")
+        return super().forward(x)
+
+
+def test_a_site_whose_model_fails_is_named(folder: Path) -> None:
+    x, y = np.eye(6, dtype=np.float32), np.arange(6)
+    sites = {"coast": fedssa.Site(model=nn.Sequential(Fails(6, 6), nn.Linear(6, 6)), train=(x, y), test=(x, y))}
+    with pytest.raises(ClientError, match=r"^coast: ZeroDivisionError: no$"):
+        fedssa.run(sites, federation={"models": {"width": 6}, "method": {"name": "standalone"}}, out=folder / "run")

@@ -47,6 +47,33 @@ def test_seeds_methods_and_the_recipes_own_options(tmp_path: Path) -> None:
     assert not planned[0].settings.run.keep_models
 
 
+def test_a_method_may_be_compared_with_itself_under_other_options(tmp_path: Path) -> None:
+    table = tiny(method={"name": "fedssa", "mu0": 0.25})
+    planned = plan(table, ["fedssa:t_stable=10:fusion=convex", "fedssa"], 1, tmp_path, keep_models=False)
+    assert [run.path.name for run in planned] == ["fedssa-t_stable=10-fusion=convex-s7", "fedssa-s7"]
+    assert [run.method for run in planned] == ["fedssa:t_stable=10:fusion=convex", "fedssa"]
+    first, second = (run.settings.table["method"] for run in planned)
+    assert first == second | {"t_stable": 10, "fusion": "convex"}
+    own = plan(table, ["fedssa.methods.fedssa:FedSSA:mu0=0.5"], 1, tmp_path, keep_models=False)
+    assert own[0].path.name == "FedSSA-mu0=0.5-s7"
+    assert own[0].settings.table["method"]["mu0"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("fedssa:t_stabel=10", r"unknown setting method\.t_stabel \(did you mean t_stable\?\)"),
+        ("fedssa:t_stable=-1", r"method\.t_stable = -1: should be"),
+        ("fedssa:t_stable", "--methods fedssa:t_stable: should be NAME or NAME:option=value"),
+        ("mu0=0.3:fedssa", "--methods mu0=0.3:fedssa: should be NAME or NAME:option=value"),
+        ("fedssa:=3", "--set method.=3: should be key=value"),
+    ],
+)
+def test_a_bad_option_of_a_method_is_one_line(tmp_path: Path, method: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        plan(tiny(), ["standalone", method], 1, tmp_path, keep_models=False)
+
+
 def test_a_mistake_in_the_last_method_is_found_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="averages whole models"):
         plan(tiny(), ["standalone", "fedavg"], 1, tmp_path / "out", keep_models=False)

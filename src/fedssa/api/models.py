@@ -80,7 +80,7 @@ def _opened(run: "RunResult | Path | str") -> RunDir:
 
 def _samples(x: Any, run_dir: RunDir) -> Inputs:
     """Makes tensors of samples, and refuses those that have another form than the run's."""
-    stored = standard(x, run_dir.settings.get("data", {}).get("kind", "image"), "x")
+    stored = standard(x, run_dir.settings.get("data", {}).get("kind") or _kinds(_form(run_dir)), "x")
     samples: Inputs
     if isinstance(stored, dict):
         samples = {name: torch.from_numpy(array) for name, array in stored.items()}
@@ -91,6 +91,13 @@ def _samples(x: Any, run_dir: RunDir) -> Inputs:
     if not count(samples):
         raise DataError("x: has no samples")
     return samples
+
+
+def _kinds(form: Form) -> Any:
+    """Returns what the axes are where the recipe does not say it: a model gets three of an image."""
+    if isinstance(form, dict):
+        return {name: _kinds(one) for name, one in form.items()}
+    return "image" if len(form.shape) == 3 else "tensor"
 
 
 def _form(run_dir: RunDir) -> Form:

@@ -26,7 +26,11 @@ from fedssa.errors import SettingsError
 def compare(
     recipe: Recipe,
     methods: Annotated[
-        str, typer.Option(help="Names, separated by commas; all: every one that the federation allows.")
+        str,
+        typer.Option(
+            help="Names, separated by commas, with options if need be: 'fedssa:t_stable=10:mu0=0.3,fedssa'; "
+            "all: every one that the federation allows."
+        ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="A directory for all runs.", show_default=False)],
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: the recipe's, and the next ones.")] = 1,
@@ -48,14 +52,16 @@ def compare(
     from fedssa.studies.plan import plan
 
     table = recipe_table(recipe, assignments, None, data_dir)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    planned = plan(table, names, seeds, out_dir, keep_models)
-    if reference not in {run.settings.table["method"]["name"] for run in planned}:
+    chosen = [name.strip() for name in methods.split(",") if name.strip()]
+    planned = plan(table, chosen, seeds, out_dir, keep_models)
+    if reference not in {run.method for run in planned}:
         raise SettingsError(f"--reference {reference}: is not one of the compared methods")
     run_planned(
         planned, out_dir, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard, ray=ray
     )
-    runs = [RunDir.open(run.path) for run in planned]
-    out.print(comparison_tables(compare_methods([summarise(run) for run in runs], reference), reference))
-    draw_comparison(runs, out_dir / "curves.png")
+    names = {run.path: run.method for run in planned}
+    runs = [RunDir.open(path) for path in names]
+    rows = compare_methods([summarise(run) for run in runs], reference, lambda run: names[run.run_dir.path])
+    out.print(comparison_tables(rows, reference))
+    draw_comparison(runs, out_dir / "curves.png", list(names.values()))
     out.print(f"picture: {out_dir / 'curves.png'}", soft_wrap=True, highlight=False)

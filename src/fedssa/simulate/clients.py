@@ -161,6 +161,9 @@ class SimulatedClients:
                 self._measures,
             )
 
+    def called(self, client: int) -> str:
+        return f"client {self.names[client]}"
+
     def returning(self, client: int) -> Client:
         """Builds a client that has a state to load, so that of its start only the structure matters.
 
@@ -266,6 +269,8 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
+        if self.settings.local.precision == "bf16":
+            yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:
             yield from _first_few(self.advice_on_data())
         yield from advice_on_infos(method, self.infos, self.names)

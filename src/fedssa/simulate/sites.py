@@ -70,6 +70,9 @@ class SiteClients:
     def client(self, client: int) -> Client:
         return client_from(self._site(client), self.federation, client, self._flops.of_round)
 
+    def called(self, client: int) -> str:
+        return self.names[client]
+
     def returning(self, client: int) -> Client:
         """Builds the client anew, as every message of a deployment does: its model may hold anything."""
         return self.client(client)

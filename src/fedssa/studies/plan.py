@@ -1,5 +1,6 @@
 """A plan runs the methods and seeds of a recipe one after another on one pool, as far as they have not ended yet."""
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -8,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import Diverged, RunDirError, SettingsError
-from fedssa.methods import METHODS
+from fedssa.methods import METHODS, PRESETS
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.lock import RunLock
-from fedssa.settings.recipe import Settings, parse_settings, why_unfit
+from fedssa.settings.recipe import Settings, override, parse_settings, why_unfit
 from fedssa.simulate.engine.workers import Workers
 from fedssa.simulate.run import Run, reopen, start, start_workers
 from fedssa.studies.paper import CONTROL
@@ -28,8 +29,12 @@ class Planned:
     command: str | None = None  # what repeats it, if it is shorter than its recipe
 
     @property
+    def method(self) -> str:
+        return self.label or str(self.settings.table["method"]["name"])
+
+    @property
     def name(self) -> str:
-        return f"{self.label or self.settings.table['method']['name']}, seed {self.settings.seed}"
+        return f"{self.method}, seed {self.settings.seed}"
 
     @property
     def work_a_round(self) -> float:
@@ -79,15 +84,33 @@ def plan(
         for name in names:
             run = {**table.get("run", {}), "keep_models": keep_models}
             settings = parse_settings({**with_method(table, name), "seed": seed, "run": run})
-            planned.append(Planned(out / f"{name.rpartition(':')[2]}-s{seed}", settings))
+            label = name if "=" in name else None
+            planned.append(Planned(out / f"{_folder(name)}-s{seed}", settings, label))
     if len({run.path for run in planned}) < len(planned):
         raise SettingsError(f"--methods {','.join(names)}: two of them would have the same directory")
     return planned
 
 
 def with_method(table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Returns a recipe with another method, which has the recipe's options if it is the recipe's own."""
-    return {**table, "method": table["method"] if table.get("method", {}).get("name") == name else {"name": name}}
+    """Returns a recipe with another method, which has the recipe's options if it is the recipe's own.
+
+    Options may follow its name, `fedssa:t_stable=10:mu0=0.3`; they win over those of the recipe.
+    """
+    parts = name.split(":")
+    plain = ":".join(part for part in parts if "=" not in part)
+    if (plain != name and not name.startswith(f"{plain}:")) or (":" in plain and parts[0] in (*METHODS, *PRESETS)):
+        raise SettingsError(f"--methods {name}: should be NAME or NAME:option=value, for example fedssa:t_stable=10")
+    own = table["method"] if table.get("method", {}).get("name") == plain else {"name": plain}
+    chosen: dict[str, Any] = {**table, "method": own}
+    for option in (part for part in parts if "=" in part):
+        chosen = override(chosen, f"method.{option}")
+    return chosen
+
+
+def _folder(name: str) -> str:
+    """Returns what a directory is called: the class of an import path, and the options."""
+    plain, *options = re.split(r":(?=[^:]*=)", name)
+    return re.sub(r"[^\w.=+-]+", "-", "-".join([plain.rpartition(":")[2], *options]))
 
 
 def _expand(method: str, settings: Settings) -> list[str]:

@@ -9,7 +9,7 @@ from fedssa.report.read.comparison import compare_methods
 from fedssa.report.read.summary import summarise
 from fedssa.report.tables.comparison import comparison_tables
 from fedssa.report.tables.terminal import clients_table, partition_table, run_table, runs_table
-from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
+from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops
 
 
 def lines_of(table: RenderableType, width: int = 200) -> list[list[str]]:
@@ -114,7 +114,7 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
     runs = [summarise(alone), summarise(trained)]
     shown = lines_of(comparison_tables(compare_methods(runs[:1], "standalone"), "standalone"), width=80)
     assert shown[-1] == ["standalone", "38", "168", "3", "k", "–", "–", "–"]
-    both = lines_of(comparison_tables(compare_methods(runs, "standalone"), "standalone"), width=80)
+    both = lines_of(comparison_tables(compare_methods(runs, "standalone"), "standalone"), width=81)
     assert ["server"] in both
     assert ["numbers", "bytes", "FLOPs", "FLOPs", "rounds", "numbers", "FLOPs"] in both
     assert both[-2:] == [
@@ -144,6 +144,27 @@ def test_the_longest_name_of_a_comparison_is_whole_where_the_line_is_short(tmp_p
     runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in made]
     shown = lines_of(comparison_tables(compare_methods(runs, "fd"), "fd"), width=80)
     assert [words[0] for words in shown if words[0] in names] == names * 2
+
+
+def test_at_80_columns_a_comparison_leaves_columns_out_and_cuts_no_word(tmp_path: Path) -> None:
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    names = ["standalone", "fedssa-with-a-name-of-32-letters"]
+    runs = []
+    for name in names:
+        for seed in (0, 1):
+            made = finished_run(tmp_path / f"{name}{seed}", rounds, settings(name, seed=seed), second="prototype")
+            runs.append(summarise(with_counts(with_flops(made, 1_000, server=7_000), (3, 4))))
+    table = comparison_tables(compare_methods(runs, "standalone"), "standalone")
+    for width in (80, 100):
+        shown = lines_of(table, width)
+        for name in names:
+            assert next(words[:4] for words in shown if words[0] == name) == [name, "70.0", "±", "0.0"]
+        assert not any("…" in word for words in shown for word in words)
+        assert "standalone" in shown[0]  # the difference
+        assert any(
+            words[:5] == ["A", "wider", "terminal", "also", "shows:"] and "prototype" in words for words in shown
+        )
+    assert {"prototype", "macro"} < set(lines_of(table, 200)[0])
 
 
 def test_second_accuracies_are_columns_of_their_own(tmp_path: Path) -> None:

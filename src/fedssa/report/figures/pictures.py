@@ -40,13 +40,17 @@ def draw_runs(runs: Sequence[tuple[str, RunDir]], path: Path) -> None:
     _save(side_by_side("runs", [left, replace(right, title="Each client’s own model at the end")]), path)
 
 
-def draw_comparison(runs: Sequence[RunDir], path: Path) -> None:
-    """Draws accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest."""
+def draw_comparison(runs: Sequence[RunDir], path: Path, names: Sequence[str] | None = None) -> None:
+    """Draws accuracy over rounds, a line a method: the mean over seeds, and a band from the lowest to the highest.
+
+    `names` tell methods apart where the same one was run with different options.
+    """
+    known = names or [str(run.settings["method"]["name"]) for run in runs]
     curves: dict[str, list[NDArray[np.float64]]] = {}
-    for run in map(summarise, runs):
+    for name, run in zip(known, map(summarise, runs), strict=True):
         if run.curve:
-            curves.setdefault(run.method, []).append(_curve(run))
-    styled = styles((str(run.settings["method"]["name"]), run) for run in runs)
+            curves.setdefault(name, []).append(_curve(run))
+    styled = styles(zip(known, runs, strict=True))
     several = any(len(seeds) > 1 for seeds in curves.values())
     title = "Accuracy over rounds" + (" (mean, and band of all seeds)" if several else "")
     height = max(HEIGHT, CURVE * len(curves))  # many lines need room to be told apart

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.costs import Cost, extra_flops, short
 from fedssa.report.read.statistics import Difference, in_words, points
 from fedssa.report.read.summary import kinds_of
-from fedssa.report.tables.terminal import NOTHING, percent_text, terminal_table, with_kinds
-
-LONGEST_NAME = 17  # a method's name up to this length is always shown whole
+from fedssa.report.tables.fitted import Fitted, Shown
+from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 
 
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
@@ -20,38 +17,52 @@ def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     return Group(_accuracies(rows, reference), _costs(rows))
 
 
-def _accuracies(rows: Sequence[MethodRow], reference: str) -> Table:
-    columns = ("accuracy, %\n(± over seeds)", "best by\nval. %", f"vs {reference}\n[95 % interval]")
-    kinds = kinds_of(row.second_accuracies for row in rows)
-    table = _with_names(terminal_table("method", right=with_kinds(columns, kinds), last="notes"), rows)
-    for row in rows:
-        spread = "" if row.spread is None else f" ± {100 * row.spread:.1f}"
-        table.add_row(
-            Text(row.method),
-            percent_text(row.mean) + spread,
-            *(percent_text(row.second_accuracies.get(kind)) for kind in kinds),
-            percent_text(row.best_by_validation),
-            "reference" if row.method == reference else _interval(row.difference),
-            Text(_notes(row)),
-        )
-    return table
+def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
+    kinds, measures = kinds_of(row.second_accuracies for row in rows), kinds_of(row.measures for row in rows)
+    differences = ["reference" if row.method == reference else _interval(row.difference) for row in rows]
+    return Fitted(
+        [
+            _names(rows),
+            Shown("accuracy, %\n(± over seeds)", [_accuracy(row) for row in rows]),
+            *(
+                Shown(f"{kind}\n%", [percent_text(row.second_accuracies.get(kind)) for row in rows], 4)
+                for kind in kinds
+            ),
+            Shown("best by\nval. %", [percent_text(row.best_by_validation) for row in rows], 3),
+            *(_measure(name, rows) for name in measures),
+            Shown(f"vs {reference}\n[95 % interval]", differences, 1),
+            Shown("notes", [_notes(row) for row in rows], 2, left=True, folded=True),
+        ]
+    )
 
 
-def _costs(rows: Sequence[MethodRow]) -> Table:
+def _names(rows: Sequence[MethodRow]) -> Shown:
+    return Shown("method", [row.method for row in rows], left=True)
+
+
+def _accuracy(row: MethodRow) -> str:
+    return percent_text(row.mean) + ("" if row.spread is None else f" ± {100 * row.spread:.1f}")
+
+
+def _second(kind: str, rows: Sequence[MethodRow]) -> Shown:
+    return Shown(f"{kind}\n%", [percent_text(row.second_accuracies.get(kind)) for row in rows], 4)
+
+
+def _measure(name: str, rows: Sequence[MethodRow]) -> Shown:
+    known = [row.measures.get(name) for row in rows]
+    cells = [NOTHING if value is None else measure_text(name, value) for value in known]
+    return Shown(name.replace(" ", "\n"), cells, 5)
+
+
+def _costs(rows: Sequence[MethodRow]) -> Fitted:
     """Shows means over seeds, of all clients together."""
     extra = extra_flops(row.per_round for row in rows)
     per_round = ("numbers\na round", "bytes\na round", "FLOPs\na round", *(f"{name}\nFLOPs\na round" for name in extra))
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
-    table = _with_names(terminal_table("method", right=(*per_round, *to_target)), rows)
-    for row in rows:
-        table.add_row(Text(row.method), *_per_round_cells(row.per_round, extra), *_to_target_cells(row.to_target))
-    return table
-
-
-def _with_names(table: Table, rows: Sequence[MethodRow]) -> Table:
-    """Makes a method's name the last thing to be cut where the line is short."""
-    table.columns[0].min_width = min(LONGEST_NAME, max(len(row.method) for row in rows))
-    return table
+    ranks = (1, 6, 3, *(7 for _ in extra), 2, 4, 5)
+    cells = [[*_per_round_cells(row.per_round, extra), *_to_target_cells(row.to_target)] for row in rows]
+    columns = zip((*per_round, *to_target), zip(*cells, strict=True), ranks, strict=True)
+    return Fitted([_names(rows), *(Shown(heading, values, rank) for heading, values, rank in columns)])
 
 
 def _interval(difference: Difference | None) -> str:

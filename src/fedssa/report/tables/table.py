@@ -44,10 +44,10 @@ def with_best(table: Table) -> Table:
     """Marks the best value of each column that has such, if there are several to choose from."""
     rows = [list(row) for row in table.rows]
     for place, column in enumerate(table.columns):
-        values = [row[place].value for row in rows if isinstance(row[place].value, (int, float))]
+        values = [value for row in rows if isinstance(value := row[place].value, (int, float))]
         if not column.best or len(set(values)) < 2:
             continue
-        best = (max if column.best == "highest" else min)(values)
+        best = max(values) if column.best == "highest" else min(values)
         for row in rows:
             if row[place].value == best:
                 row[place] = replace(row[place], kind=f"{row[place].kind} {BEST}".strip())

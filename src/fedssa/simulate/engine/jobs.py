@@ -1,6 +1,6 @@
 """A job is one client's part of a round. The same code runs it in this process and in a worker."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,11 +18,6 @@ class Population(Protocol):
     messages: Messages  # what its method sends
 
     @property
-    def names(self) -> Sequence[str]:
-        """Returns what errors call the clients."""
-        ...
-
-    @property
     def infos(self) -> list[ClientInfo]:
         """Returns what all clients say of themselves, without the accuracies of their starts."""
         ...
@@ -31,26 +26,30 @@ class Population(Protocol):
         """Builds a client at its start, which is a function of (seed, client)."""
         ...
 
+    def called(self, client: int) -> str:
+        """Returns how an error names a client."""
+        ...
+
     def returning(self, client: int) -> Client:
         """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
 
 def say_hello(population: Population, client: int) -> ClientInfo:
-    with _named_errors(population.names[client]):
+    with _named_errors(population.called(client)):
         return population.client(client).hello(evaluate_start=True)
 
 
 def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
     """Runs a client's round and writes its state; a client that diverges writes none."""
     group = population.groups[job.client]
-    with _named_errors(population.names[job.client]):
+    with _named_errors(population.called(job.client)):
         starts = job.read_slot == NO_SLOT
         client = population.client(job.client) if starts else population.returning(job.client)
     if not starts:
         slots.load(group, job.read_slot, client, check=job.check)
     try:
-        with _named_errors(population.names[job.client]):
+        with _named_errors(population.called(job.client)):
             answer = client.run_round(down, job.t)
     except Diverged as error:
         return error.with_traceback(None)  # which would keep the client in memory
@@ -66,4 +65,4 @@ def _named_errors(client: str) -> Iterator[None]:
     except FedSSAError:
         raise
     except Exception as error:
-        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
+        raise ClientError(f"{client}: {type(error).__name__}: {error}") from error
