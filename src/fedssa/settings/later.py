@@ -8,9 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from fedssa.core.rounds import Rounds
+from fedssa.settings.training import LocalSection
 
 LATER: dict[str, tuple[Any, tuple[str, ...]]] = {  # by section: what declares it, and which settings are later
     "rounds": (Rounds, ("max_diverged",)),
+    "local": (LocalSection, ("accumulate", "class_weights", "label_smoothing", "precision")),
 }
 
 
