@@ -21,6 +21,7 @@ from fedssa.partition import PARTITIONS
 from fedssa.settings.models import Models
 from fedssa.settings.recipe import PublicSlice, RunOptions, parse_settings
 from fedssa.settings.training import LocalSection, ServerSection
+from fedssa.sites.agreement import parse_federation
 from tests.derived import BLOCK, PAGES, PICTURES, ROOT, derived, drawn
 
 
@@ -81,9 +82,13 @@ def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_toml_in_the_docs_is_valid(page: Path) -> None:
+def test_toml_in_the_docs_is_valid(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe or a federation.toml; those of a tutorial name what is in the folder of its example."""
+    if page.parent.name == "tutorials":
+        monkeypatch.syspath_prepend(ROOT / "examples" / page.stem)
     for block in blocks(page, "toml"):
-        parse_settings(tomllib.loads(block))
+        table = tomllib.loads(block)
+        _ = parse_federation(table) if "clients" in table else parse_settings(table)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)

@@ -17,9 +17,9 @@ from fedssa.core.rounds import Round, Rounds, run_rounds
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
-from fedssa.core.training import Training
+from fedssa.core.training import LocalTraining, Training
 from fedssa.methods import HFD, METHODS, PRESETS
-from tests.conftest import TASK, LiveFederation, make_client, vectors
+from tests.conftest import LOCAL, TASK, LiveFederation, make_client, vectors
 from tests.methods.everything import Everything
 
 Case = tuple[type[AnyMethod], dict[str, Any]]  # a class and what is said of its settings
@@ -72,14 +72,16 @@ def public_for(method: AnyMethod) -> Public | None:
     return public_data(vectors(labels, seed=99), "own" if labelled else "none", per_round=3)
 
 
-def client_for(method: AnyMethod, k: int, train: Sequence[int], task: Task) -> Client:
+def client_for(method: AnyMethod, k: int, train: Sequence[int], task: Task, local: LocalTraining = LOCAL) -> Client:
     net, group = None, None
     if method.groups != "none":
         build = ARCHITECTURES[k % 2]
         net = started(build, SEED, k, common=method.groups == "layout")
         group = layout_id(net.extractor) if method.groups == "layout" else build.__name__
     public = public_for(method)
-    return make_client(k, train=train, net=net, task=task, method=method, seed=SEED, public=public, group=group)
+    return make_client(
+        k, train=train, net=net, task=task, method=method, local=local, seed=SEED, public=public, group=group
+    )
 
 
 class Exchange(NamedTuple):
@@ -126,9 +128,9 @@ class Tiny:
         return run_rounds(self.method, LiveFederation(self.clients), self.ctx, rounds)
 
 
-def tiny_of(method: AnyMethod, train: Sequence[Sequence[int]] = TRAIN) -> Tiny:
+def tiny_of(method: AnyMethod, train: Sequence[Sequence[int]] = TRAIN, local: LocalTraining = LOCAL) -> Tiny:
     task = task_for(method, len(train))
-    clients = [client_for(method, k, labels, task) for k, labels in enumerate(train)]
+    clients = [client_for(method, k, labels, task, local) for k, labels in enumerate(train)]
     training = Training(batch_size=2, lr=0.1)
     return Tiny(method, clients, ServerContext(task, SEED, public_for(method), training=training))
 

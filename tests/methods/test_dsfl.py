@@ -22,7 +22,7 @@ from fedssa.core.rounds import Rounds, run_rounds
 from fedssa.core.samples import Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.training import LocalTraining, batches_of
+from fedssa.core.training import LocalTraining, steps_of
 from fedssa.errors import AnswerError, SettingsError
 from fedssa.methods import DSFL, Standalone
 from fedssa.methods.dsfl import Outputs, SoftLabels
@@ -236,7 +236,7 @@ class Checking(LiveFederation):
         client.downlink = down
         ctx = server_with(selves(), t=t, task=WHO)
         phase = self.method.phases(client, ctx)[0]
-        for batch in batches_of(client, phase, self.local, ctx, "0")[1]:
+        for (batch,) in (step.batches for step in steps_of(client, phase, self.local, ctx, "0")[1]):
             assert torch.equal(down.outputs[batch.index].argmax(dim=1), batch.x.argmax(dim=1))
             self.checked += 1
 
@@ -263,7 +263,7 @@ def test_a_client_that_hears_its_own_words_learns_nothing_from_them() -> None:
     client.downlink = method.downlink(server, client.info(), server_with(t=1))
     for t, zero in ((1, True), (2, False)):
         ctx = server_with(t=t)
-        for batch in batches_of(client, method.phases(client, ctx)[0], LOCAL, ctx, "0")[1]:
+        for (batch,) in (step.batches for step in steps_of(client, method.phases(client, ctx)[0], LOCAL, ctx, "0")[1]):
             client.net.zero_grad()
             method.distil(client, batch).backward()  # type: ignore[no-untyped-call]
             largest = max(float(p.grad.abs().max()) for p in client.net.parameters() if p.grad is not None)

@@ -66,10 +66,10 @@ def change(recipe: Path, old: str, new: str) -> None:
 def test_a_run_with_architectures_from_a_file(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serial = fedssa.run(recipe, out="serial")
     assert fedssa.run(recipe, out="pool", workers=2).records == serial.records
-    settings = RunDir.open(Path("serial")).settings
+    ended = RunDir.open(Path("serial"))
     labels = "zoo.py:net(size=12, output=scores, lr=0.02, batch_size=64)", "zoo.py:net(size=8, output=scores, lr=0.02, "
-    assert models_of(settings) == [labels[0], f"{labels[1]}batch_size=64)", "mlp-3", "mlp-3"]
-    assert clients_table(RunDir.open(Path("serial"))).row_count == 4
+    assert models_of(ended) == [labels[0], f"{labels[1]}batch_size=64)", "mlp-3", "mlp-3"]
+    assert clients_table(ended).row_count == 4
     begun = start(parse_settings(read_recipe(recipe)), Path("stopped"))
     with closing(begun):
         next(begun.rounds())

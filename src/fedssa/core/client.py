@@ -11,12 +11,15 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from fedssa.core.class_weights import class_weights
 from fedssa.core.context import Context
 from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.message import message, owned, tensors_in
 from fedssa.core.method import Method, Up
+from fedssa.core.precision import refuse_unfit
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import one_thread
@@ -72,6 +75,8 @@ class Stats:
 
     def add(self, name: str, tensor: Tensor) -> None:
         tensor = tensor.detach()
+        if tensor.dtype in (torch.bfloat16, torch.float16):  # sums in 16 bits would be coarse
+            tensor = tensor.float()
         self._sums[name] = self._sums[name] + tensor if name in self._sums else tensor
 
     def __getitem__(self, name: str) -> Tensor:
@@ -104,17 +109,23 @@ class Client:
         group: str | None = None,
         measures: Measures | None = None,
     ) -> None:
-        self.id, self.data, self.task, self.seed = client_id, data, task, seed
+        self.id, self.task, self.seed, self._local, self.device = client_id, task, seed, local, torch.device("cpu")
+        refuse_unfit(local.precision, self.device)
+        self._hold(data)
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
         self.augmentations, self.kernel, self.group = augmentations, kernel, group
         self.method, self.stats, self.num_passed = method, Stats(), 0
         self.measures = measures or Measures()
-        self.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
-        self._local, self._count_flops, self._ctx = local, count_flops, Context(task, seed, public)
+        self._count_flops, self._ctx = count_flops, Context(task, seed, public)
         task.scale(self.net.header)
         method.client_init(self, self._ctx)
+
+    def _hold(self, data: LocalData) -> None:
+        self.data, y = data, data.train.y
+        self.seen = torch.tensor(seen_classes(y), dtype=torch.int64)
+        self._class_weights = class_weights(self._local.class_weights, y, self.task.num_classes)
 
     # -- what a method may use ---------------------------------------------------------------------------------------
     def keep(self, thing: nn.Module | object) -> None:
@@ -131,6 +142,14 @@ class Client:
         """Returns this round's downlink; it is there until the round ends and is not part of the client's state."""
         assert self.downlink is None or isinstance(self.downlink, kind)
         return self.downlink
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Returns the loss of own labels, as [local] weighs and smooths them: the mean over the batch."""
+        smoothing = self._local.label_smoothing
+        if self._class_weights is None:
+            return cross_entropy(logits, y, label_smoothing=smoothing)
+        # torch's own mean divides by the batch's weights, so that a batch of one class would count as if it had none
+        return cross_entropy(logits, y, self._class_weights, label_smoothing=smoothing, reduction="sum") / len(y)
 
     def modules(self) -> list[nn.Module]:
         return [thing for thing in self._kept.values() if isinstance(thing, nn.Module)]
@@ -209,8 +228,8 @@ class Client:
         This client must never have run, and its code must build Python objects that are alike for all clients.
         """
         other = copy.copy(self)
-        other.id, other.data, other.stats = client_id, data, Stats()
-        other.seen = torch.tensor(seen_classes(data.train.y), dtype=torch.int64)
+        other.id, other.stats = client_id, Stats()
+        other._hold(data)
         live = nn.ModuleList([self.net, *self.modules()])
         tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
         fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy uses these as its copies

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
 from fedssa.core.public import Public
 from fedssa.core.samples import Inputs, Samples, count, rows
 from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.task import Task
 from fedssa.core.tensors import all_finite
-from fedssa.core.training import EVAL_BATCH, Batch, Fitted, Training, fit, num_batches
+from fedssa.core.training import EVAL_BATCH
 from fedssa.errors import Diverged
 
 
@@ -82,24 +83,24 @@ class ServerContext(Context):
         trained.train()
         counting = self.count_flops() if self.count_flops else nullcontext(lambda: 0)
         with torch.enable_grad(), seeded(self.seed, "training", t=self.t, phase=stream), counting as counted:
-            batches = self._batches(x, y, how, shuffled, stream)
+            todo = self._steps(x, y, how, shuffled, stream)
             rates = how.rates(self.t, self.num_rounds, how.epochs * num_batches(len(x), how.batch_size))
             steps = how.optimiser.start(trained.parameters())
             steps.go_on_from(moments)
-            fitted = fit(loss, batches, steps, how, rates)._replace(moments=steps.moments())
+            fitted = fit(loss, todo, steps, how.clip, rates)._replace(moments=steps.moments())
         self.flops.append(counted())
         trained.eval()
         if not fitted.is_finite or not all_finite(p.detach() for p in trained.parameters()):
             raise Diverged(None, self.t)
         return fitted
 
-    def _batches(self, x: Tensor, y: Tensor | None, how: Training, shuffled: bool, stream: str) -> Iterator[Batch]:
+    def _steps(self, x: Tensor, y: Tensor | None, how: Training, shuffled: bool, stream: str) -> Iterator[Step]:
         order = torch_rng(self.seed, "batches", t=self.t, phase=stream)
         labels = torch.zeros(len(x), dtype=torch.int64) if y is None else y
         for _ in range(how.epochs):
             drawn = torch.randperm(len(x), generator=order) if shuffled else torch.arange(len(x))
             for index in torch.split(drawn, how.batch_size):
-                yield Batch(x[index], labels[index], index)
+                yield Step(len(index), [Batch(x[index], labels[index], index)])
 
     @torch.no_grad()
     def outputs(self, module: nn.Module, x: Inputs) -> Tensor:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import sizes_in
@@ -118,7 +117,7 @@ class Method(ABC, Generic[Server, Down, Up]):
 
     def loss(self, client: "Client", batch: "Batch") -> Tensor:
         """Returns the loss of one batch; what is to be summed over the steps goes to `client.stats.add`."""
-        return cross_entropy(client.net(batch.x), batch.y)
+        return client.cross_entropy(client.net(batch.x), batch.y)
 
     def uplink(self, client: "Client", ctx: "Context") -> Up | None:
         """Returns what leaves the client after training."""

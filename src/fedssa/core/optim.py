@@ -21,6 +21,11 @@ class Steps(ABC):
     def __init__(self, params: Iterable[nn.Parameter]) -> None:
         self.params = [p for p in params if p.requires_grad]
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Returns the parameters as torch's scaler of losses wants to find them."""
+        return [{"params": self.params}]
+
     def zero_grad(self) -> None:
         for p in self.params:
             p.grad = None

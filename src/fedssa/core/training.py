@@ -1,21 +1,19 @@
-"""All training runs one loop, `fit`; the phases of a client's round call it."""
+"""A client trains in the phases of its round, on batches of its own and of public samples."""
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from fedssa.core.augment import draw
-from fedssa.core.optim import SGD, Optimiser, Steps
+from fedssa.core.fitting import Batch, Fitted, LocalTraining, Step, Training, fit, num_batches
+from fedssa.core.precision import arithmetic_of
 from fedssa.core.samples import LocalData, Samples, as_input, joined
-from fedssa.core.schedules import Constant, Schedule
 from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
@@ -26,37 +24,6 @@ if TYPE_CHECKING:
     from fedssa.core.context import Context
 
 EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """Says how weights are trained; the optimiser has a fresh state in every phase."""
-
-    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
-    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
-    lr: Annotated[float, Gt(0)] = 0.01
-    clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
-    optimiser: Optimiser = field(default_factory=SGD)
-    schedule: Schedule = field(default_factory=Constant)
-
-    def rates(self, t: int, num_rounds: int, num_steps: int, lr: float | None = None) -> Iterator[float]:
-        """Yields the learning rate of each step of a phase in round t; before the first round it is as in it."""
-        for step in range(num_steps):
-            yield (lr or self.lr) * self.schedule.factor(max(0, t), num_rounds, step, num_steps)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalTraining(Training):
-    """Says how a client trains between receiving and answering."""
-
-    augment: bool = False  # whether training batches are, as the data set allows
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    x: Any  # Inputs, as a model takes them: [B, ...], or [views, B, ...] if the method wants several
-    y: Tensor  # int64 [B]
-    index: Tensor  # places in the client's samples, or in X_t; of "both": −1 − j is the client's own sample j
 
 
 Loss = Callable[["Client", Batch], Tensor]
@@ -79,53 +46,11 @@ class Phase:
         return isinstance(self.data, Tensor) or self.data == "train"
 
 
-class Fitted(NamedTuple):
-    loss: float  # mean over the samples; not finite if training had to stop
-    sizes: Counter[int]  # how many batches of each size
-    moments: tuple[Tensor, ...] = ()  # what the server's optimiser has at the end
-
-    @property
-    def steps(self) -> int:
-        return self.sizes.total()
-
-    @property
-    def is_finite(self) -> bool:
-        return math.isfinite(self.loss)
-
-
 class Trained(NamedTuple):
     """Pairs a phase that has run with its outcome."""
 
     phase: Phase
     fitted: Fitted
-
-
-def fit(
-    loss: Callable[[Batch], Tensor],
-    batches: Iterable[Batch],
-    steps: Steps,
-    how: Training,
-    rates: Iterable[float],
-) -> Fitted:
-    """Runs the loop of every training: clients' phases, tuning, and servers."""
-    total, sizes = 0.0, Counter[int]()
-    for batch, lr in zip(batches, rates, strict=True):
-        value = loss(batch)
-        steps.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
-        if how.clip:
-            torch.nn.utils.clip_grad_norm_(steps.params, how.clip)
-        steps.step(lr)
-        now = value.item()
-        sizes[len(batch.index)] += 1
-        if not math.isfinite(now):
-            return Fitted(now, sizes)
-        total += now * len(batch.index)
-    return Fitted(total / max(1, sum(size * num for size, num in sizes.items())), sizes)
-
-
-def num_batches(num_samples: int, batch_size: int) -> int:
-    return -(-num_samples // batch_size)
 
 
 # -- a client's round ----------------------------------------------------------------------------------------------
@@ -143,9 +68,10 @@ def train(
         ):
             if not any(p.requires_grad for p in params):
                 continue  # a user froze all that it would train, or that part has no weights
-            num_steps, batches = batches_of(client, phase, local, ctx, stream)
+            num_steps, todo = steps_of(client, phase, local, ctx, stream)
             rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
-            fitted = fit(partial(phase.loss, client), batches, local.optimiser.start(params), local, rates)
+            optimiser, arithmetic = local.optimiser.start(params), arithmetic_of(local.precision, client.device)
+            fitted = fit(partial(phase.loss, client), todo, optimiser, local.clip, rates, arithmetic)
         if not fitted.is_finite:
             raise Diverged(client.id, ctx.t, norm)
         ran.append(Trained(phase, fitted))
@@ -183,22 +109,25 @@ def _part(client: "Client", part: Part) -> nn.Module:
     return client.net.header if part == "header" else client.net.extractor
 
 
-def batches_of(
+def steps_of(
     client: "Client", phase: Phase, local: LocalTraining, ctx: "Context", stream: str | None
-) -> tuple[int, Iterator[Batch]]:
-    """Draws E epochs over the phase's samples; the last, smaller batch of an epoch is used too."""
+) -> tuple[int, Iterator[Step]]:
+    """Draws E epochs over the phase's samples; the last, smaller batch and step of an epoch are used too."""
     pool, size = places(client, phase, ctx), phase.batch_size or local.batch_size
     epochs = local.epochs if phase.epochs is None else phase.epochs
     order = torch_rng(ctx.seed, "batches", t=ctx.t, client=client.id, phase=stream)
 
-    def drawn() -> Iterator[Batch]:
-        step = 0
-        for _ in range(epochs):
-            for index in torch.split(pool[torch.randperm(len(pool), generator=order)], size):
-                yield batch_at(client, phase, index, ctx, step, stream, augment=local.augment)
-                step += 1
+    number, of_step = count(), size * local.accumulate
 
-    return epochs * num_batches(len(pool), size), drawn()
+    def drawn() -> Iterator[Step]:
+        for _ in range(epochs):
+            for places in torch.split(pool[torch.randperm(len(pool), generator=order)], of_step):
+                yield Step(len(places), (batch(index) for index in torch.split(places, size)))
+
+    def batch(index: Tensor) -> Batch:
+        return batch_at(client, phase, index, ctx, next(number), stream, augment=local.augment)
+
+    return epochs * num_batches(len(pool), of_step), drawn()
 
 
 def places(client: "Client", phase: Phase, ctx: "Context") -> Tensor:
@@ -292,4 +221,15 @@ def representations(client: "Client", samples: Samples, num: int) -> Tensor:
     return torch.cat(found)
 
 
-__all__ = ["Batch", "LocalData", "LocalTraining", "Phase", "Samples", "as_input", "fit", "train"]
+__all__ = [
+    "Batch",
+    "Fitted",
+    "LocalData",
+    "LocalTraining",
+    "Phase",
+    "Samples",
+    "Training",
+    "as_input",
+    "fit",
+    "train",
+]

@@ -24,7 +24,7 @@ from fedssa.errors import DataError
 @dataclass(frozen=True, kw_only=True)
 class _Cifar:
     dir: str | None = None  # where to look, and nowhere else; by default FEDSSA_DATA, then the cache, then the web
-    download: bool = True
+    download: bool = True  # fetch what is not found
     splits: Splits = "pool"  # the paper's way; "keep": test on what was published for test
 
     release: ClassVar[Release]

@@ -26,11 +26,11 @@ class Csv(Published):
     label and what `columns` names. The others are columns that a partition may go by.
     """
 
-    file: str
-    label: str = "label"
-    features: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    delimiter: Annotated[str, Len(1, 1)] = ","
+    file: str  # or a folder of them
+    label: str = "label"  # column of labels
+    features: tuple[str, ...] = ()  # columns that a model takes, in this order; none: all of numbers
+    columns: tuple[str, ...] = ()  # columns of numbers that are no features
+    delimiter: Annotated[str, Len(1, 1)] = ","  # what stands between two columns
 
     augmentations: ClassVar[tuple[str, ...]] = ()
 

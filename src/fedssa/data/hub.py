@@ -24,10 +24,10 @@ class HuggingFace(Published):
 
     dir: str | None = None  # a folder that `save_to_disk` wrote
     dataset: str | None = None  # or a name on the hub, or of a folder that `load_dataset` reads
-    config: str | None = None
-    image: str | None = None
-    label: str | None = None
-    resize: Size | None = None
+    config: str | None = None  # which of a data set's configurations
+    image: str | None = None  # column of inputs; none: guessed when there is one candidate
+    label: str | None = None  # column of labels; none: guessed when there is one candidate
+    resize: Size | None = None  # [H, W] that all images get
 
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 

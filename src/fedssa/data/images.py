@@ -89,8 +89,8 @@ class ImageFolder(Published):
     With `client_from = "folder"` there is a folder of every client above its classes, and above or below train/.
     """
 
-    dir: str
-    resize: Size | None = None
+    dir: str  # with a folder for each class
+    resize: Size | None = None  # [H, W] that all images get
 
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 

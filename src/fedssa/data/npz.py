@@ -25,7 +25,7 @@ class Npz(Published):
     numbers stay int64. Other arrays of one number or text a sample are columns.
     """
 
-    file: str
+    file: str  # with arrays x and y
     inputs: tuple[str, ...] = ()  # arrays that a model takes by name, if they are several
     kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class

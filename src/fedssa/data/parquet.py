@@ -26,8 +26,8 @@ class Parquet(Published):
     """
 
     dir: str  # a folder, or one file
-    image: str | None = None
-    label: str | None = None
+    image: str | None = None  # column of inputs; none: guessed when there is one candidate
+    label: str | None = None  # column of labels; none: guessed when there is one candidate
     inputs: tuple[str, ...] = ()  # columns that a model takes by name, if they are several
     kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
     resize: Size | None = None  # height and width that all images get

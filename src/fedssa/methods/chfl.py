@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -76,7 +76,7 @@ class CHFL(Method[GlobalHeader, Header, Header]):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         representations, teacher, at = client.net.extractor(batch.x), client[Teacher], self.temperature
         z = client.net.header(representations)
-        task_loss = cross_entropy(z, batch.y)
+        task_loss = client.cross_entropy(z, batch.y)
         if not self.lam or not teacher.known:
             return task_loss
         distilled = kl(teacher.logits(representations.detach()) / at, z / at)

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Ge
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax
+from torch.nn.functional import log_softmax
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -88,11 +88,11 @@ class FD(Method[Reports, Down, Up]):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         y, kept, num_classes = batch.y, client[Teachers], client.task.num_classes
         z = client.net(batch.x)
-        log_p = log_softmax(z, dim=1)
+        log_p = log_softmax(z.float(), dim=1)  # in 16 bits, probabilities would not sum to 1
         distilled = -((kept.outputs[y] * log_p).sum(dim=1) * kept.taught[y]).mean()
         client.stats.add("outputs", log_p.new_zeros(num_classes, num_classes).index_add_(0, y, log_p.detach().exp()))
         client.stats.add("counts", torch.bincount(y, minlength=num_classes))
-        return cross_entropy(z, y) + self.gamma * distilled
+        return client.cross_entropy(z, y) + self.gamma * distilled
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:

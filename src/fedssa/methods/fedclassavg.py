@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
-from torch.nn.functional import cross_entropy, mse_loss, normalize
+from torch.nn.functional import mse_loss, normalize
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -75,7 +75,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         y = batch.y
         features = client.net.extractor(each(_one_batch, batch.x))  # [2B, d]: first views, then second views
-        task_loss = cross_entropy(client.net.header(features[: len(y)]), y)
+        task_loss = client.cross_entropy(client.net.header(features[: len(y)]), y)
         contrastive = supcon(features, y.repeat(2), self.tau, self.tau_base, normalised=self.normalised)
         return contrastive + task_loss + self.rho / 2 * self._proximal(client)
 

@@ -158,7 +158,7 @@ class FedGen(Method[Learned, Down, Up]):
 
     def loss_of_round(self, t: int, client: Client, batch: Batch) -> Tensor:
         z = client.net(batch.x)
-        loss, down, header = cross_entropy(z, batch.y), client.received(Down), client.net.header
+        loss, down, header = client.cross_entropy(z, batch.y), client.received(Down), client.net.header
         if down is not None and self.alpha:
             y = self._labels(client, down.law, len(batch.y))
             of_generated = cross_entropy(header(self._drawn(down, y)), y, reduction="sum") / len(batch.y)

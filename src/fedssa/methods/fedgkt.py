@@ -86,7 +86,7 @@ class FedGKT(Method[Teacher, Down, Up]):
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
         z, down = client.net(batch.x), client.received(Down)
-        task_loss = cross_entropy(z, batch.y)
+        task_loss = client.cross_entropy(z, batch.y)
         return task_loss if down is None else task_loss + self.transfer(down.logits[batch.index], z)
 
     def transfer(self, teacher: Tensor, student: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Gt, Le
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -145,7 +145,7 @@ class FedKD(Method[Mentee, Down, Update]):
         x, y, student = batch.x, batch.y, client[Student]
         h_t, h_s = client.net.extractor(x), student.mentee.extractor(x)
         z_t, z_s = client.net.header(h_t), student.mentee.header(h_s)
-        task_loss = cross_entropy(z_t, y) + cross_entropy(z_s, y)
+        task_loss = client.cross_entropy(z_t, y) + client.cross_entropy(z_s, y)
         hidden = mse_loss(h_t, student.projection(h_s))
         adaptive = task_loss.detach().clamp(min=1e-8)
         return task_loss + (kl(z_s, z_t) + kl(z_t, z_s) + hidden) / adaptive

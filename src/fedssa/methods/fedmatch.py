@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, Literal, final
 
 from annotated_types import Ge, Le
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, gelu
+from torch.nn.functional import gelu
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -80,7 +80,7 @@ class FedMatch(Method[Extractors, Flat, Flat]):
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
         h = client.net.extractor(batch.x) + client[Patch](batch.x)
-        return cross_entropy(client.net.header(h), batch.y)
+        return client.cross_entropy(client.net.header(h), batch.y)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Flat:

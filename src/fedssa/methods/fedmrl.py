@@ -21,7 +21,6 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -86,7 +85,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
         head, small = self.logits(client, batch.x)
-        return cross_entropy(head, batch.y) + cross_entropy(small, batch.y)
+        return client.cross_entropy(head, batch.y) + client.cross_entropy(small, batch.y)
 
     def logits(self, client: Client, x: Inputs) -> tuple[Tensor, Tensor]:
         """Returns H(r) and h(r[:d1])."""

@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from annotated_types import Ge
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, softmax
+from torch.nn.functional import softmax
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -93,7 +93,7 @@ class FedZKT(Method[Models, Weights, Weights]):
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        task_loss, down = cross_entropy(client.net(batch.x), batch.y), client.received(Weights)
+        task_loss, down = client.cross_entropy(client.net(batch.x), batch.y), client.received(Weights)
         if down is None:
             return task_loss
         moved = [((p - down.w[name]) ** 2).sum() for name, p in client.net.named_parameters()]

@@ -17,7 +17,6 @@ from typing import Annotated, ClassVar, final
 
 from annotated_types import Ge, Le
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -62,8 +61,8 @@ class FML(Method[Weights, Weights, Weights]):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         x, y = batch.x, batch.y
         z_p, z_s = client.net(x), client[SharedModel].model(x)
-        private = self.alpha * cross_entropy(z_p, y) + (1 - self.alpha) * kl(z_s, z_p)
-        shared = self.beta * cross_entropy(z_s, y) + (1 - self.beta) * kl(z_p, z_s)
+        private = self.alpha * client.cross_entropy(z_p, y) + (1 - self.alpha) * kl(z_s, z_p)
+        shared = self.beta * client.cross_entropy(z_s, y) + (1 - self.beta) * kl(z_p, z_s)
         return private + shared
 
     @override

@@ -150,7 +150,7 @@ class HFD(Method[Owners, Down, Up]):
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        task_loss, kept = cross_entropy(client.net(batch.x), batch.y), client[Teachers]
+        task_loss, kept = client.cross_entropy(client.net(batch.x), batch.y), client[Teachers]
         if not self.gamma or not kept.taught.any():
             return task_loss
         x = as_input(kept.means[kept.taught], channels_last=client.net.channels_last)

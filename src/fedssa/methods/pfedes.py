@@ -22,7 +22,6 @@ from typing import Annotated, ClassVar, final
 
 from annotated_types import Ge, Le
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -110,13 +109,13 @@ class PFedES(Method[ProxyWeights, ProxyWeights, ProxyWeights]):
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        own = cross_entropy(client.net(batch.x), batch.y)
+        own = client.cross_entropy(client.net(batch.x), batch.y)
         if self.mu == 0:
             return own  # a second pass would move batch statistics
         return (1 - self.mu) * own + self.mu * self.proxy_loss(client, batch)
 
     def proxy_loss(self, client: Client, batch: Batch) -> Tensor:
-        return cross_entropy(client.net(client[Proxy](batch.x)), batch.y)
+        return client.cross_entropy(client.net(client[Proxy](batch.x)), batch.y)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> ProxyWeights:

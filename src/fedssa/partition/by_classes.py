@@ -20,8 +20,8 @@ class ByClasses(ByLabels):
     Learning using Hypernetworks", ICML 2021).
     """
 
-    clients: Annotated[int, Ge(1)]
-    classes_per_client: Annotated[int, Ge(1)]
+    clients: Annotated[int, Ge(1)]  # N
+    classes_per_client: Annotated[int, Ge(1)]  # k
 
     @override
     def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:

@@ -13,7 +13,7 @@ from fedssa.partition.partition import Indices, SampleTable
 class ByColumn:
     """One client for each value of a column of the data, and of that name; they are numbered in sorted order."""
 
-    column: str = "client"
+    column: str = "client"  # whose values are the clients' names
     clients: Annotated[int, Ge(1)] | None = None  # what it must come to; None: whatever it comes to
 
     def deal(self, samples: SampleTable, rng: np.random.Generator) -> dict[str, Indices]:

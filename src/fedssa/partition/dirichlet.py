@@ -27,9 +27,9 @@ class Dirichlet(ByLabels):
     Learning on Non-IID Data Silos", ICDE 2022).
     """
 
-    clients: Annotated[int, Ge(1)]
-    gamma: Annotated[float, Gt(0)]
-    min_samples: Annotated[int, Ge(1)] = 10
+    clients: Annotated[int, Ge(1)]  # N
+    gamma: Annotated[float, Gt(0)]  # γ; a small one makes clients differ more
+    min_samples: Annotated[int, Ge(1)] = 10  # the least that a client may have
 
     @override
     def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:

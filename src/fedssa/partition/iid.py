@@ -17,7 +17,7 @@ class Iid(ByLabels):
     Networks from Decentralized Data", AISTATS 2017).
     """
 
-    clients: Annotated[int, Ge(1)]
+    clients: Annotated[int, Ge(1)]  # N
 
     @override
     def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:

@@ -39,7 +39,7 @@ Table = dict[str, Any]
 class PublicSlice:
     """A slice is a share of every class of [data], taken away before the partition is dealt, for every method alike."""
 
-    share: Annotated[float, Gt(0), Lt(1)] = 0.1
+    share: Annotated[float, Gt(0), Lt(1)] = 0.1  # of each class: at least one sample, and never all
     per_round: Annotated[int, Ge(0)] = 1000  # P, the samples of a round; 0: all, the same in every round
 
 

@@ -19,13 +19,17 @@ from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedssa.core.fitting import ClassWeights, LocalTraining, Training
 from fedssa.core.optim import OPTIMISERS, FromTorch, Optimiser
+from fedssa.core.precision import Precision
 from fedssa.core.schedules import SCHEDULES, Schedule
-from fedssa.core.training import LocalTraining, Training
 from fedssa.errors import SettingsError
 from fedssa.settings.build import look_up, parse_section
 
 BESIDE_LR = ("momentum", "weight_decay")  # options of an optimiser that stand next to lr in a recipe
+
+
+LOCAL_ALONE = ("augment", "accumulate", "class_weights", "label_smoothing", "precision")  # not of a server
 
 
 class Chosen(NamedTuple):
@@ -44,26 +48,31 @@ class Chosen(NamedTuple):
 class ServerSection:
     """These are the plain values of [server]; None stands for the optimiser's own default."""
 
-    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
-    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
-    lr: Annotated[float, Gt(0)] = 0.01
-    momentum: Annotated[float, Ge(0), Lt(1)] | None = None
-    weight_decay: Annotated[float, Ge(0)] | None = None
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1  # E
+    batch_size: Annotated[int, Ge(1), Le(10**9)] = 64  # B; the last, smaller batch of an epoch is used too
+    lr: Annotated[float, Gt(0)] = 0.01  # learning rate
+    momentum: Annotated[float, Ge(0), Lt(1)] | None = None  # none: the optimiser's own
+    weight_decay: Annotated[float, Ge(0)] | None = None  # none: the optimiser's own
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
-    optimizer: str | dict[str, Any] = "sgd"
-    schedule: str | dict[str, Any] = "constant"
+    optimizer: str | dict[str, Any] = "sgd"  # a name, or a table of one and its options
+    schedule: str | dict[str, Any] = "constant"  # of the learning rate; a name, or a table of one and its options
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSection(ServerSection):
     augment: bool = False  # training batches, as the data set allows it
+    accumulate: Annotated[int, Ge(1), Le(10**6)] = 1  # batches of an epoch that make one step
+    class_weights: ClassWeights = "none"  # of the loss of own labels: "balanced", or a number for each class
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0  # of own labels
+    precision: Precision = "float32"  # of training
 
 
 def local_training(table: Mapping[str, Any]) -> tuple[LocalTraining, dict[str, Any]]:
     """Returns what [local] says, and the same as a table with every default filled in."""
     said = parse_section("local", LocalSection, table)
     values, resolved = _training("local", said)
-    return LocalTraining(**values, augment=said.augment), resolved
+    own = {name: getattr(said, name) for name in LOCAL_ALONE}
+    return LocalTraining(**values, **own), resolved
 
 
 def server_training(table: Mapping[str, Any]) -> tuple[Training, dict[str, Any]]:

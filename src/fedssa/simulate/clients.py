@@ -298,6 +298,8 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
+        if self.settings.local.precision == "bf16":
+            yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:
             yield from _first_few(self.advice_on_data())
         yield from advice_on_infos(method, self.infos, self.names)

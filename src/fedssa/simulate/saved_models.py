@@ -124,8 +124,9 @@ def _number(directory: RunDir, settings: Settings, client: int | str) -> int:
     if isinstance(client, str) and client in names:
         return names.index(client)
     if isinstance(client, str) or client not in range(len(names)):
-        known = f"0 to {len(names) - 1}" + (f", {', '.join(names[:5])}, …" if directory.has_names else "")
-        raise RunDirError(f"{directory.path}: has no client {client}; they are {known}")
+        listed = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        known = f"0 to {len(names) - 1}" + (f" ({listed})" if directory.has_names else "")
+        raise RunDirError(f"{directory.path}: has no client {client!r}; they are {known}")
     return client
 
 

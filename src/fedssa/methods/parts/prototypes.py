@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fedssa.core.client import Client
 from fedssa.core.message import message
@@ -59,7 +58,7 @@ def prototype_distance(client: Client, representations: Tensor, y: Tensor) -> Te
 def pulled_loss(client: Client, batch: Batch, lam: float) -> Tensor:
     """Returns FedProto's loss: CE + λ·mean((f(x) − C^y)²)."""
     representations = client.net.extractor(batch.x)
-    task_loss = cross_entropy(client.net.header(representations), batch.y)
+    task_loss = client.cross_entropy(client.net.header(representations), batch.y)
     return task_loss + lam * prototype_distance(client, representations, batch.y)
 
 
