@@ -232,7 +232,7 @@ def test_an_exception_in_a_clients_model_names_the_client(tmp_path: Path, worker
 
 
 def test_a_factory_without_a_fixed_structure_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunDirError, match="must give the same structure"):
+    with pytest.raises(ModelError, match=r"^tests.simulate.test_run:moody_model: builds two different models: 'extractor"):
         fedssa.run(tiny(models={"archs": [f"{HERE}:moody_model"]}), out=tmp_path / "run")
 
 
