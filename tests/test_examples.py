@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -48,7 +49,7 @@ def follow(here: Path, command: Command) -> Follow:
                 assert done.code == 0, f"{line}\n{done.err}"
             else:
                 assert program == "python"
-                runpy.run_path(*arguments)
+                runpy.run_path(arguments[0])
         return here / "runs" / name
 
     return run
@@ -79,7 +80,7 @@ def test_the_sites_of_the_example_are_deployed_with_equal_bits(follow: Follow, h
 
 def test_the_notebook_runs(here: Path) -> None:
     cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
-    shell = InteractiveShell()
+    shell: Any = InteractiveShell()  # type: ignore[no-untyped-call]
     for cell in cells:
         if cell["cell_type"] == "code":
             shell.run_cell("".join(cell["source"])).raise_error()

@@ -120,7 +120,7 @@ def test_a_class_or_an_instance_of_an_own_method(tmp_path: Path) -> None:
 def test_bad_objects_are_refused_in_one_line_and_nothing_is_written(tmp_path: Path) -> None:
     x, y = vectors()
     wrong: dict[str, Any] = {
-        "data: gave a tuple; it should be (x, y) or a mapping with x, y[, class_names, kind]": (x, y, "z"),
+        "data: gave a tuple; it should be (x, y) or a mapping with x, y[, class_names, kind, columns]": (x, y, "z"),
         "data: 120 samples and 119 labels; there must be as many, and at least one": (x, y[:-1]),
         "data: an input cannot be called y; give it another name": ({"y": x}, y),
         "lambda failed: ZeroDivisionError: division by zero": lambda: 1 / 0,

@@ -132,7 +132,7 @@ ALONE = ("--workers", "1")  # what is found when the data are there need not wai
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["run"], "which recipe?"),
+        (["run"], "which recipe, or which sites?"),
         (["run", "none.toml"], "none.toml: there is no such recipe"),
         (["run", "tiny.toml", "--set", "local.epoch=2"], "unknown setting local.epoch (did you mean epochs?)"),
         (["run", "tiny.toml", "--set", "local.epochs"], "--set local.epochs: should be key=value"),

@@ -112,7 +112,7 @@ def test_workers_and_a_stop_change_no_bit_and_a_model_is_loaded_by_name(folder: 
     one, other = fedssa.load_client(serial.path, "west"), fedssa.load_client(stopped.path, 2)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert len(fedssa.load_client_data(serial.path, "west").val) == 10
-    with pytest.raises(RunDirError, match="has no client 'east'; they are north, south, west"):
+    with pytest.raises(RunDirError, match=r"has no client 'east'; they are 0 to 2 \(north, south, west\)"):
         fedssa.load_client(serial.path, "east")
 
 
