@@ -18,7 +18,8 @@ from fedssa.core.schedules import SCHEDULES
 from fedssa.data import DATASETS
 from fedssa.methods import METHODS, PRESETS
 from fedssa.partition import PARTITIONS
-from fedssa.settings.recipe import Models, PublicSlice, RunOptions, parse_settings
+from fedssa.settings.models import Models
+from fedssa.settings.recipe import PublicSlice, RunOptions, parse_settings
 from fedssa.settings.training import LocalSection, ServerSection
 from fedssa.sites.agreement import parse_federation
 from tests.derived import BLOCK, PAGES, PICTURES, ROOT, derived, drawn

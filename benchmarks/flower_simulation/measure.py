@@ -71,7 +71,7 @@ def federation(settings: Settings, groups: list[int]) -> dict[str, object]:
     assert local.epochs == 1
     assert isinstance(local.optimiser, SGD)
     return {
-        "cnns": [CNNS[settings.models.archs[group]] for group in groups],
+        "cnns": [CNNS[settings.archs[group].label] for group in groups],
         "local": {"batch_size": local.batch_size, "lr": local.lr, "momentum": local.optimiser.momentum},
         "mus": [method.mu(t) for t in range(settings.rounds.total)],
     }

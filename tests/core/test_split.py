@@ -1,6 +1,8 @@
 """Any module becomes extractor and header, and what cannot is refused in one line."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -71,14 +73,22 @@ class TiedWeights(nn.Module):
         return logits
 
 
-class WithAuxiliaryOutput(nn.Module):
-    def __init__(self) -> None:
+class Named(NamedTuple):
+    features: Tensor
+    logits: Tensor
+
+
+class Returning(nn.Module):
+    """Its logits are inside what `pack` makes of (features, logits)."""
+
+    def __init__(self, pack: Callable[[Tensor, Tensor], object]) -> None:
         super().__init__()
-        self.head = nn.Linear(4, 3)
+        self.body, self.head, self.pack = nn.Linear(4, 5), nn.Linear(5, 3), pack
 
     @override
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head(x), x
+    def forward(self, x: Tensor) -> object:
+        features = torch.relu(self.body(x))
+        return self.pack(features, self.head(features))
 
 
 class Conv(nn.Module):
@@ -237,8 +247,98 @@ def test_a_module_without_linear_is_refused() -> None:
     assert "no nn.Linear runs" in refusal(nn.Sequential(nn.Identity()))
 
 
-def test_a_tuple_is_refused() -> None:
-    assert "returns a tuple" in refusal(WithAuxiliaryOutput(), Task(3, (4,), width=4))
+# -- logits inside something else ------------------------------------------------------------------------------
+PACKED: dict[str, tuple[Callable[[Tensor, Tensor], object], str | None]] = {
+    "attribute": (lambda _features, logits: SimpleNamespace(loss=None, logits=logits), None),
+    "dict": (lambda features, logits: {"features": features, "logits": logits}, None),
+    "only entry of a dict": (lambda _features, logits: {"scores": logits, "notes": "none"}, None),
+    "entry by name": (lambda features, logits: {"features": features, "scores": logits}, "scores"),
+    "tuple": (lambda features, logits: (logits, features), None),
+    "entry by number": (lambda features, logits: [features, logits], "1"),
+    "named tuple": (Named, None),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_logits_are_taken_out_of_what_a_model_returns(kind: str) -> None:
+    pack, output = PACKED[kind]
+    module = Returning(pack)
+    parts = split(module, TASK, output=output)
+    x = inputs()
+    torch.testing.assert_close(parts(x), module.head(torch.relu(module.body(x))))
+    torch.testing.assert_close(parts.extractor(x), torch.relu(module.body(x)))
+    assert same_bits(tensors_of(parts.header), tensors_of(module.head))
+
+
+def test_a_model_may_return_a_tuple_in_training_alone() -> None:
+    class Auxiliary(Returning):
+        @override
+        def forward(self, x: Tensor) -> object:
+            out = super().forward(x)
+            return (out, x) if self.training else out
+
+    parts = split(Auxiliary(lambda _features, logits: logits), TASK)
+    assert parts.train()(inputs()).shape == parts.eval()(inputs()).shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("pack", "output", "told"),
+    [
+        (lambda features, logits: {"a": features, "b": logits}, "c", "returns a dict of a, b for a batch of 8"),
+        (lambda _features, _logits: "logits", None, "returns a str for a batch of 8"),
+        (lambda _features, _logits: (), None, "returns a tuple for a batch of 8"),
+        (lambda _features, _logits: None, None, "returns a NoneType for a batch of 8"),
+        (lambda _features, logits: logits.squeeze(0), None, "returns a tensor of 1 dimensions for a batch of 1"),
+        (lambda _features, logits: logits[:4], None, "returns 4 rows for a batch of 8"),
+    ],
+)
+def test_what_holds_no_logits_is_refused(
+    pack: Callable[[Tensor, Tensor], object], output: str | None, told: str
+) -> None:
+    with pytest.raises(ModelError, match=rf"^Returning: {told}; it should return logits") as error:
+        split(Returning(pack), TASK, output=output)
+    assert "\n" not in str(error.value)
+
+
+# -- views of a weight -----------------------------------------------------------------------------------------
+def with_view(make: Callable[[nn.Linear, nn.Module], None]) -> nn.Module:
+    module = WithSpareHead()
+    make(module.body, module)
+    return module
+
+
+VIEWS: dict[str, Callable[[nn.Linear, nn.Module], None]] = {
+    "rows": lambda body, module: setattr(module, "part", body.weight[:3]),
+    "detached": lambda body, module: setattr(module, "part", body.weight.detach()[1]),
+    "in a list": lambda body, module: setattr(module, "part", [body.bias, body.weight.data]),
+    "buffer": lambda body, module: module.register_buffer("part", body.weight.data[2:]),
+    "another shape": lambda body, module: setattr(module, "part", nn.Parameter(body.weight.view(4, 5))),
+    "transposed": lambda body, module: setattr(module, "part", nn.Parameter(body.weight.data.t())),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_view_of_a_weight_is_refused(kind: str) -> None:
+    message = refusal(with_view(VIEWS[kind]))
+    assert "share memory" in message
+    assert "'part'" in message
+    assert "'body.weight'" in message
+
+
+def test_one_parameter_in_two_places_stays_one() -> None:
+    module = WithSpareHead()
+    module.spare.weight = nn.Parameter(torch.zeros(3, 5))
+    module.again = module.spare
+    module.body_weight = module.body.weight
+    extractor = split(module, TASK).extractor
+    assert extractor.get_parameter("body_weight") is extractor.get_parameter("body.weight")
+
+
+def test_parts_of_one_storage_that_do_not_overlap_are_no_views_of_one_another() -> None:
+    module, both = WithSpareHead(), torch.randn(20 + 21)
+    module.body.weight = nn.Parameter(both[:20].view(5, 4))
+    module.spare.weight = nn.Parameter(both[20:].view(7, 3))
+    split(module, TASK)
 
 
 def test_logits_of_three_dimensions_are_refused() -> None:

@@ -22,7 +22,7 @@ from fedssa.deploy.site.app import app
 from fedssa.records import RoundRecord
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.toml import inline
-from fedssa.simulate.clients import SimulatedClients, build_net
+from fedssa.simulate.clients import SimulatedClients, builder_of
 from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
 from fedssa.sites.site import Site
 
@@ -130,7 +130,7 @@ def simulated_site(table: str, client: int) -> Site:
     parts: dict[str, Any] = {name: _pair(part) for name, part in clients.data(client)._asdict().items()}
     augmentations = getattr(clients.settings.data, "augmentations", ())
     return Site(
-        model=lambda task: build_net(clients.settings, client, task),
+        model=lambda task: builder_of(clients.settings, clients.groups[client], task)(),
         augmentations=augmentations,
         per_class=clients.settings.run.per_class,
         **parts,

@@ -62,6 +62,7 @@ def test_returning_clients_share_nothing_and_leave_the_template_as_it_was() -> N
     clients = clients_of(method={"name": "fedkd"})
     returned = [clients.returning(k) for k in (0, 2)]  # of one group
     template = clients._templates[0]
+    assert template is not None
     before = copies(template.state())
     for client in returned:
         client.load_state(before)

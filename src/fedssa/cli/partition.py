@@ -30,7 +30,7 @@ def partition(
     splits = list(clients.splits)
     counts = np.stack([np.bincount(labels[split.train], minlength=len(names)) for split in splits])
     sizes = np.array([[len(split.train), len(split.val), len(split.test)] for split in splits])
-    archs = [settings.models.archs[group] for group in clients.groups]
+    archs = [settings.archs[group].label for group in clients.groups]
     figure = figure or Path("runs") / f"{recipe.stem}-partition.png"
     try:
         draw_partition(counts, names, figure, clients.owners.given_names)

@@ -1,16 +1,21 @@
 """Any module is split at the last linear layer that runs, and becomes f = header ∘ extractor."""
 
 import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
-from fedssa.core.samples import Input, Inputs, Samples, as_input, each, form_of, in_words, is_image
+from fedssa.core.outputs import Taking, entries_in
+from fedssa.core.samples import Input, Inputs, Samples, as_input, count, each, form_of, in_words, is_image, rows
 from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
+from fedssa.core.tensors import overlapping
 from fedssa.errors import ModelError
 
 PROBE_SIZE = 8
@@ -44,47 +49,89 @@ class ByName(nn.Module):
         return out
 
 
-def split(module: nn.Module, task: Task, *, probe: Inputs | None = None) -> SplitModel:
+@dataclass(frozen=True)
+class Cut:
+    """A cut says where the modules of one architecture are split, after a proof on one of them."""
+
+    header: str  # the name of the layer
+    takes: bool  # whether the logits must be taken out of what the module returns
+    channels_last: bool
+    output: str | None = None  # the entry that holds the logits, if its name was given
+
+
+def split(module: nn.Module, task: Task, *, probe: Inputs | None = None, output: str | None = None) -> SplitModel:
     """Splits a copy of `module`, and proves on a probe batch that the two parts together still are the module.
 
     A header without bias gets one of zeros. A representation that is not `task.width` wide gets a projection
-    (linear + ReLU) and a new header behind it: only then does the function change.
+    (linear + ReLU) and a new header behind it: only then does the function change. A module may return its logits in
+    an object, dict or tuple: `output` names the entry, which else is the one named `logits` or the first tensor.
     """
     if probe is None:
         probe = probe_of(task)
-    if isinstance(task.inputs, dict):
-        module = ByName(module)
-    try:
-        module = _materialised(module, probe)
-        whole = copy.deepcopy(module)
-    except Exception as error:  # a user's module may raise anything
-        raise ModelError(f"{_title(module)}: cannot be copied ({first_line(error)})") from error
-    name, linear = _last_linear_that_runs(whole, probe)
-    if linear.out_features != task.num_classes:
-        raise ModelError(
-            f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
-            f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
-        )
-    extractor = _without(whole, name)
-    parts = SplitModel(extractor, _plain(linear), channels_last=False)
-    _check_same_function(parts, module, name, probe)
-    if linear.in_features != task.width:
-        projection = nn.Linear(linear.in_features, task.width)
-        parts.extractor = nn.Sequential(extractor, projection, nn.ReLU())
-        parts.header = nn.Linear(task.width, task.num_classes)
-    parts.channels_last = _runs_channels_last(parts, probe)
+    return divided(module, task, proved(module, task, probe=probe, output=output), probe=probe)
+
+
+def proved(module: nn.Module, task: Task, *, probe: Inputs | None = None, output: str | None = None) -> Cut:
+    """Finds where to split, on copies of the module and without a number of the caller's random stream."""
+    probe = probe_of(task) if probe is None else probe
+    refuse_views(module)
+    with seeded(0, "start"):
+        module, takes = _with_logits(_copied(module, task, probe), probe, output)
+        name, linear = _last_linear_that_runs(copy.deepcopy(module), probe)
+        if linear.out_features != task.num_classes:
+            raise ModelError(
+                f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
+                f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
+            )
+        parts = _divided_at(copy.deepcopy(module), name)
+        _check_same_function(parts, module, name, probe)
+        _fit_width(parts, task)
+        return Cut(name, takes, _runs_channels_last(parts, probe), output)
+
+
+def divided(module: nn.Module, task: Task, cut: Cut, *, probe: Inputs | None = None) -> SplitModel:
+    """Splits a copy of a module where one like it was proved to be split rightly; nothing but lazy layers runs."""
+    whole = _copied(module, task, probe_of(task) if probe is None else probe)
+    parts = _divided_at(Taking(whole, cut.output) if cut.takes else whole, cut.header)
+    _fit_width(parts, task)
+    parts.channels_last = cut.channels_last
     return parts
 
 
 def checked(model: SplitModel, task: Task) -> SplitModel:
-    """Returns a model that came split already, once a copy has run on the task's input in both modes."""
-    if isinstance(task.inputs, dict) and not any(isinstance(m, ByName) for m in model.extractor.modules()):
-        model.extractor = ByName(model.extractor)  # `split` would have done that
-    probe = probe_of(task)
+    """Returns a model that came split already, once copies of it have run on the task's input in both modes."""
+    model, probe = by_name(model, task), probe_of(task)
     for training in (False, True):
         _forward(copy.deepcopy(model), probe, training=training)
+    _check_one_sample(model, probe)
     model.channels_last = _runs_channels_last(model, probe)
     return model
+
+
+def by_name(model: SplitModel, task: Task) -> SplitModel:
+    """Lets the extractor of a model that came split take named inputs as keyword arguments, if the task has such."""
+    if isinstance(task.inputs, dict) and not any(isinstance(m, ByName) for m in model.extractor.modules()):
+        model.extractor = ByName(model.extractor)  # `split` would have done that
+    return model
+
+
+def refuse_views(module: nn.Module) -> None:
+    """Refuses tensors that share memory but are no one Parameter: each copy of the module would untie them."""
+    once = {id(tensor): (name, tensor) for name, tensor in _tensors_in(module)}  # one tensor may have two names
+    if found := overlapping(once.values()):
+        raise ModelError(
+            f"{_title(module)}: '{found[0]}' and '{found[1]}' share memory, and a copy would untie them; "
+            "let both be one nn.Parameter, or clone() one of them"
+        )
+
+
+def _tensors_in(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yields parameters, buffers and the tensors that a module keeps as plain attributes, which a view often is."""
+    for name, part in module.named_modules():
+        for key, value in {**vars(part), **part._parameters, **part._buffers}.items():
+            for tensor in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(tensor, Tensor) and not is_lazy(tensor):
+                    yield f"{name}.{key}".removeprefix("."), tensor
 
 
 def probe_of(task: Task) -> Inputs:
@@ -110,18 +157,40 @@ def _made_up(one: Input) -> Tensor:
     return torch.ones(size, dtype=torch.bool) if one.type == "bool" else torch.zeros(size, dtype=torch.int64)
 
 
-def _materialised(module: nn.Module, probe: Inputs) -> nn.Module:
-    """Gives lazy layers their weights in a first forward pass, from the caller's random stream.
+def _copied(module: nn.Module, task: Task, probe: Inputs) -> nn.Module:
+    """Copies a module, and gives lazy layers their weights in a first pass, from the caller's random stream."""
+    try:
+        module = copy.deepcopy(ByName(module) if isinstance(task.inputs, dict) else module)
+        if any(isinstance(m, LazyModuleMixin) for m in module.modules()):
+            with torch.no_grad():
+                was_training = module.training
+                module.eval()(probe)  # so that no statistics of the probe stay in it
+                module.train(was_training)
+    except Exception as error:  # a user's module may raise anything
+        raise ModelError(f"{_title(module)}: cannot be copied ({first_line(error)})") from error
+    return module
 
-    It runs in eval mode, so that no statistics of the probe stay in them.
-    """
-    if not any(isinstance(m, LazyModuleMixin) for m in module.modules()):
-        return module
-    module = copy.deepcopy(module)
-    was_training = module.training
-    with torch.no_grad():
-        module.eval()(probe)
-    return module.train(was_training)
+
+def _with_logits(module: nn.Module, probe: Inputs, output: str | None) -> tuple[nn.Module, bool]:
+    """Returns a module that returns logits, and whether it had to be wrapped, for one of its modes at least."""
+    outs = [_out(copy.deepcopy(module), probe, training=training) for training in (False, True)]
+    if all(isinstance(out, Tensor) for out in outs):
+        return module, False
+    return Taking(module, output), True
+
+
+def _divided_at(module: nn.Module, name: str) -> SplitModel:
+    linear = module.get_submodule(name)
+    assert isinstance(linear, nn.Linear)
+    return SplitModel(_without(module, name), _plain(linear), channels_last=False)
+
+
+def _fit_width(parts: SplitModel, task: Task) -> None:
+    size = parts.header.in_features
+    if size != task.width:
+        projection = nn.Linear(size, task.width)
+        parts.extractor = nn.Sequential(parts.extractor, projection, nn.ReLU())
+        parts.header = nn.Linear(task.width, task.num_classes)
 
 
 def _last_linear_that_runs(module: nn.Module, probe: Inputs) -> tuple[str, nn.Linear]:
@@ -176,6 +245,12 @@ def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe:
                 f"{_title(module)}: its last linear layer '{name}' is not its last operation "
                 "(a softmax or a dropout behind it?); let the model return that layer's output"
             )
+    _check_one_sample(module, probe)
+
+
+def _check_one_sample(module: nn.Module, probe: Inputs) -> None:
+    """Refuses a model that squeezes, say: the last batch of an evaluation may be a single sample."""
+    _forward(copy.deepcopy(module), rows(probe, slice(1)), training=False)
 
 
 def _runs_channels_last(parts: SplitModel, probe: Inputs) -> bool:
@@ -194,27 +269,40 @@ def _in_nhwc_memory(x: Tensor) -> Tensor:
 
 
 def _forward(module: nn.Module, probe: Inputs, *, training: bool) -> Tensor:
+    out = _out(module, probe, training=training)
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != count(probe):
+        raise ModelError(
+            f"{_title(module)}: returns {_kind(out)} for a batch of {count(probe)}; it should return logits "
+            "[batch, classes], or an object, dict or tuple that holds them as 'logits' or as its first tensor"
+        )
+    return out
+
+
+def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
     was_training = module.training
     module.train(training)
     try:
         with torch.no_grad(), seeded(0, "start"):
-            out = module(probe)
+            out: object = module(probe)
     except Exception as error:  # a user's module may raise anything
         form = in_words(form_of(probe, stored=False))
         raise ModelError(f"{_title(module)}: does not run on an input of {form} ({first_line(error)})") from error
     finally:
         module.train(was_training)
-    if not isinstance(out, Tensor) or out.ndim != 2:
-        raise ModelError(f"{_title(module)}: returns {_kind(out)}; it should return logits [batch, classes]")
     return out
 
 
 def _title(module: nn.Module) -> str:
-    return type(module.module if isinstance(module, ByName) else module).__name__
+    while isinstance(module, (Taking, ByName)):
+        module = module.module
+    return type(module).__name__
 
 
 def _kind(value: object) -> str:
-    return f"a tensor of {value.ndim} dimensions" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.ndim} dimensions" if value.ndim != 2 else f"{len(value)} rows"
+    held = ", ".join(entries_in(value))
+    return f"a {type(value).__name__}" + (f" of {held}" if held else "")
 
 
 def first_line(error: Exception) -> str:

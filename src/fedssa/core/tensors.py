@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -53,6 +54,22 @@ def module_state(module: nn.Module) -> Tensors:
     """Returns all parameters and buffers, those a state_dict leaves out too, as live tensors (not copies)."""
     named = (*module.named_parameters(), *module.named_buffers())
     return {name: tensor.detach() for name, tensor in named}
+
+
+def overlapping(tensors: Iterable[tuple[str, Tensor]]) -> tuple[str, str] | None:
+    """Names two tensors that share memory, if any do; the tensors of a meta device have none."""
+    spans = sorted((*_span(tensor), name) for name, tensor in tensors if tensor.numel() and tensor.data_ptr())
+    for (device, _, end, first), (other, begin, _, second) in pairwise(spans):
+        if device == other and begin < end:
+            return first, second
+    return None
+
+
+def _span(tensor: Tensor) -> tuple[str, int, int]:
+    """Returns where a tensor lies: its device, and there the bytes from its first to its last number."""
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.data_ptr()
+    return str(tensor.device), begin, begin + (last + 1) * tensor.element_size()
 
 
 @torch.no_grad()

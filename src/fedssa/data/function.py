@@ -1,6 +1,5 @@
 """Data that have no reader here come from a user's own function."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from fedssa.data.arrays import Arrays, arrays_from
 from fedssa.data.inputs import Kinds
 from fedssa.data.origin import SPLIT, Splits, described
 from fedssa.errors import DataError
+from fedssa.imports import imported
 
 OTHERS = ("x", "y", "class_names", "kind")  # what a mapping holds beside columns
 
@@ -57,11 +57,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as err:
-        raise DataError(f"{path} cannot be imported ({err}): write package.module:function") from err
+        found = imported(path)
+    except Exception as error:  # a user's module may raise anything
+        raise DataError(
+            f"{path} cannot be imported ({error}): write package.module:function or file.py:function"
+        ) from error
     if not callable(found):
         raise DataError(f"{path} is no function")
     return found

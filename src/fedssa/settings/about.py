@@ -7,6 +7,7 @@ from typing import Any
 
 from fedssa.core.optim import FromTorch, Optimiser
 from fedssa.data import FromFunction
+from fedssa.imports import folders_of
 from fedssa.methods import PRESETS, colour_of
 from fedssa.settings.command import run_command
 from fedssa.settings.imports import given_names
@@ -20,7 +21,8 @@ def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
     recipe, name = without_defaults(settings), settings.table["method"]["name"]
     colour = colour_of(name) or settings.method.colour
     known = {"command": command or _command(recipe), "recipe": recipe}
-    return known | ({"colour": colour} if colour else {})
+    folders = folders_of(settings.table)
+    return known | ({"colour": colour} if colour else {}) | ({"import_from": folders} if folders else {})
 
 
 def _command(recipe: Mapping[str, Any]) -> str:

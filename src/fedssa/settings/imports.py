@@ -3,9 +3,9 @@
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from fedssa import imports
 from fedssa.errors import SettingsError
 
 GIVEN = "<given>:"  # begins the name of an object that no import path leads to
@@ -14,17 +14,10 @@ _given: dict[str, Any] = {}  # by name; a later object of the same name takes it
 
 
 def import_path(key: str, path: str) -> Any:
-    """Imports what `package.module:name` names, from the current directory too, as with `python -m`."""
+    """Imports what `package.module:name` or `file.py:name` names, or returns what was given by this name."""
     if path.startswith(GIVEN):
         return _given_before(key, path)
-    module, _, attribute = path.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a user's module may raise anything
-        raise SettingsError(f"{key} = {path!r}: cannot be imported ({type(error).__name__}: {error})") from error
+    return imports.import_path(key, path)
 
 
 def path_to(thing: Any) -> str | None:
@@ -36,7 +29,8 @@ def path_to(thing: Any) -> str | None:
         found = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    return f"{module}:{name}" if found is thing else None
+    place = sys.modules[module].__file__ if imports.is_from_file(module) else module
+    return f"{place}:{name}" if found is thing else None
 
 
 def remember(name: str, thing: Any) -> None:

@@ -8,9 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from fedssa.core.rounds import Rounds
+from fedssa.settings.models import Models
 from fedssa.settings.training import LocalSection
 
 LATER: dict[str, tuple[Any, tuple[str, ...]]] = {  # by section: what declares it, and which settings are later
+    "models": (Models, ("clients",)),
     "rounds": (Rounds, ("max_diverged",)),
     "local": (LocalSection, ("accumulate", "class_weights", "label_smoothing", "precision")),
 }

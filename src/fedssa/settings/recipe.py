@@ -6,12 +6,12 @@ data source, a partition, LocalTraining, Rounds, and the few below. Unknown keys
 
 import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from annotated_types import Ge, Gt, Le, Len, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.rounds import Rounds
@@ -19,29 +19,20 @@ from fedssa.core.training import LocalTraining, Training
 from fedssa.data import DATASETS, FromFunction, Source, expand
 from fedssa.data.origin import Splits
 from fedssa.errors import SettingsError
+from fedssa.imports import import_from, with_files
 from fedssa.kernels import Kernel
 from fedssa.methods import METHODS, PRESETS
-from fedssa.models import MODELS, ModelFactory
+from fedssa.models import ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.labels import Entry, groups_of, label
 from fedssa.settings.later import without_later_defaults
 from fedssa.settings.metrics import metric_paths
+from fedssa.settings.models import Arch, Models, parse_models
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Models:
-    """Client k gets archs[k mod len(archs)]."""
-
-    archs: Annotated[tuple[str, ...], Len(1)] = ("cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5")
-    width: Annotated[int, Ge(1)] = 500  # d, the size of the representation
-    header_scale: Annotated[float, Gt(0)] = 1.0  # multiplies the initial weights of every client's header
-    shared: str | None = None  # the small model that some methods exchange; None: the last of archs
-    server: str | None = None  # the model that some methods train at the server
-    prototypes: tuple[str, ...] | None = None  # what the server of some methods can run; None: the architectures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,31 +82,35 @@ class Settings:
     run: RunOptions
     server: Training
     public: PublicSlice | PublicSource | None
+    archs: list[Arch] = field(compare=False, repr=False)  # that clients may have
+    known_models: dict[str, Arch] = field(compare=False, repr=False)  # these and all others, by their labels
     table: Table  # the same as a plain table with every default filled in, but for settings that came later
 
     @property
     def shared(self) -> tuple[str, ModelFactory]:
         """Returns the model that all know, which is the one they all have where a method needs that."""
         given = None if self.method.needs_same_models else self.models.shared
-        name = given or self.models.archs[-1]
-        return name, look_up("models.shared", name, MODELS)
+        return self._model(given or self.models.archs[-1])
 
     @property
     def server_model(self) -> tuple[str, ModelFactory] | None:
-        name = self.models.server
-        return None if name is None else (name, look_up("models.server", name, MODELS))
+        return None if self.models.server is None else self._model(self.models.server)
 
     @property
     def prototypes(self) -> dict[str, ModelFactory]:
         """Returns the architectures that the server can run, if the method needs that."""
         if self.method.groups != "architecture":
             return {}
-        names = self.models.archs if self.models.prototypes is None else self.models.prototypes
-        return {name: look_up("models.prototypes", name, MODELS) for name in names}
+        given = self.models.prototypes
+        return dict(self._model(entry) for entry in ([a.entry for a in self.archs] if given is None else given))
 
-    @property
-    def factories(self) -> list[ModelFactory]:
-        return [look_up("models.archs", name, MODELS) for name in self.models.archs]
+    def _model(self, entry: Entry) -> tuple[str, ModelFactory]:
+        arch = self.known_models[label(entry)]
+        return arch.model, arch.factory
+
+    def groups_of(self, names: Sequence[str]) -> list[int]:
+        """Returns the place in `archs` of each client's architecture."""
+        return groups_of(asdict(self.models), names)
 
     @property
     def num_clients(self) -> int:
@@ -152,13 +147,16 @@ SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds"
 
 def read_recipe(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such recipe") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read ({error})") from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from error
+    folder = path.absolute().parent
+    import_from([str(folder)])
+    return with_files(table, folder)
 
 
 def override(table: Table, assignment: str) -> Table:
@@ -185,7 +183,9 @@ def _put(table: Table, path: list[str], value: object) -> Table:
 
 
 def parse_settings(table: Mapping[str, Any]) -> Settings:
+    """Validates a recipe. What its file names by `file.py:name` it may also name from the current folder."""
     refuse_unknown("", table, ("seed", *SECTIONS))
+    table = with_files(table, Path.cwd())
     for section in SECTIONS:
         if not isinstance(table.get(section, {}), Mapping):
             raise SettingsError(f"{section} = {table[section]!r}: should be a table, [{section}]")
@@ -198,10 +198,11 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     given = _with_the_methods_own(given)
     local, local_table = local_training(given["local"])
     server, server_table = server_training(given["server"])
-    parts = {
+    models, archs, known_models = parse_models(given["models"], given["local"])
+    parts: dict[str, Any] = {
         "data": _data("data", given["data"]),
         "partition": _partition(given["partition"]),
-        "models": parse_section("models", Models, given["models"]),
+        "models": models,
         "rounds": parse_section("rounds", Rounds, given["rounds"]),
         "method": _method(given["method"]),
         "run": parse_section("run", RunOptions, given["run"]),
@@ -216,7 +217,8 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
         plain = json.loads(json.dumps(without_later_defaults(known)))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
-    settings = Settings(seed=seed, table=plain, local=local, server=server, public=public, **parts)
+    parts |= {"local": local, "server": server, "archs": archs, "known_models": known_models}
+    settings = Settings(seed=seed, table=plain, public=public, **parts)
     _refuse_unfit(settings)
     return settings
 
@@ -240,9 +242,9 @@ def _move_header_scale(method: Table, models: Table) -> None:
 def _refuse_unfit(settings: Settings) -> None:
     """Refuses, before anything starts, an unknown architecture or a method that lacks what it needs."""
     name = f"method.name = {settings.table['method']['name']!r}"
-    look_up_all = (settings.factories, settings.shared, settings.server_model, metric_paths(settings.run.metrics))
-    assert look_up_all
-    if missing := [arch for arch in settings.models.archs if settings.prototypes and arch not in settings.prototypes]:
+    metric_paths(settings.run.metrics)  # it refuses what is no list of paths
+    prototypes = settings.prototypes
+    if missing := [arch.model for arch in settings.archs if prototypes and arch.model not in prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
     settings.method.shared_width(settings.models.width)  # it refuses what it cannot do with
     if reason := why_unfit(type(settings.method), settings):
@@ -251,7 +253,7 @@ def _refuse_unfit(settings: Settings) -> None:
 
 def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
     """Tells what a recipe lacks of what a method declares to need, and what to do about it."""
-    if method.needs_same_models and len(set(settings.models.archs)) > 1:
+    if method.needs_same_models and len({arch.model for arch in settings.archs}) > 1:
         return "averages whole models, so all clients need the same; give models.archs one architecture"
     if method.needs_server_model and settings.models.server is None:
         return "trains a model at the server; name it as models.server"

@@ -19,7 +19,8 @@ from fedssa.core.schedules import SCHEDULES
 from fedssa.data import DATASETS
 from fedssa.methods import METHODS
 from fedssa.partition import PARTITIONS
-from fedssa.settings.recipe import Models, PublicLimits, PublicSlice, RunOptions
+from fedssa.settings.models import Models
+from fedssa.settings.recipe import PublicLimits, PublicSlice, RunOptions
 from fedssa.settings.toml import inline
 from fedssa.settings.training import LocalSection, ServerSection
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, fo
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
 from fedssa.core.task import Task
+from fedssa.core.tensors import overlapping
 from fedssa.data import Dataset, prepare
 from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
 from fedssa.methods import METHODS
-from fedssa.models import MODELS, build
+from fedssa.models import MODELS, Builder
+from fedssa.models.alike import picture
 from fedssa.partition import LocalSplit
 from fedssa.settings.about import about
 from fedssa.settings.imports import given_names
@@ -33,6 +35,7 @@ from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
 from fedssa.settings.task import task_of
 from fedssa.simulate.engine.slots import Slots
+from fedssa.simulate.own_models import fingerprints
 from fedssa.simulate.owners import Owners
 
 Pick = Callable[[Any], np.intp]  # np.argmax or np.argmin
@@ -51,10 +54,11 @@ class SimulatedClients:
         self.messages = settings.method.messages()
         self._flops = FlopCounter()
         self._measures = Measures(settings.run.per_class, imported(settings.run.metrics))
-        self._templates: dict[int, Client] = {}
+        self._templates: dict[int, Client | None] = {}
+        self._builders: dict[int, Builder] = {}
         self._group_names: dict[int, str] = {}
         self._y = np.asarray(dataset.y)  # this is still a map, but is indexed faster
-        self.groups = [k % len(settings.models.archs) for k in range(len(self.owners))]
+        self.groups = settings.groups_of(self.owners.names)
 
     @classmethod
     def prepared(cls, settings: Settings) -> "SimulatedClients":
@@ -116,9 +120,9 @@ class SimulatedClients:
             return None
         group = self.groups[client]
         if group not in self._group_names:
-            arch = self.settings.models.archs[group]
             by_layout = self.settings.method.groups == "layout"
-            self._group_names[group] = layout_id(self.net(group).extractor) if by_layout else arch
+            model = self.settings.archs[group].model
+            self._group_names[group] = layout_id(self.net(client).extractor) if by_layout else model
         return self._group_names[group]
 
     def server_context(self) -> ServerContext:
@@ -151,7 +155,7 @@ class SimulatedClients:
                 data,
                 self.task,
                 settings.method,
-                settings.local,
+                settings.archs[self.groups[client]].local,
                 settings.seed,
                 getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
                 self._flops.of_round if counts_flops else None,
@@ -167,26 +171,50 @@ class SimulatedClients:
     def returning(self, client: int) -> Client:
         """Builds a client that has a state to load, so that of its start only the structure matters.
 
-        With our own architectures and methods it is a copy of its group's template, which never runs. A user's objects
-        may hold anything, such as a function that counts its calls, so they are built anew from (seed, client).
+        It is a copy of its group's template, which never runs, if all of the group are alike but for their states. A
+        user's objects may hold anything, such as a function that counts its calls or a number of the client's own; then
+        they are built anew from (seed, client).
         """
         group = self.groups[client]
-        if not self._is_ours(group):
-            return self.client(client)
         if group not in self._templates:
-            self._templates[group] = self.client(group)
-        return self._templates[group].unfilled(client, self.data(client))
+            self._templates[group] = self._template(group)
+        template = self._templates[group]
+        return self.client(client) if template is None else template.unfilled(client, self.data(client))
+
+    def _template(self, group: int) -> Client | None:
+        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
+        if type(self.settings.method).client_init not in our_inits:
+            return None
+        template = self.client(self.groups.index(group))
+        return template if self._is_ours(group) or self._is_like_others(group, template) else None
 
     def _is_ours(self, group: int) -> bool:
-        method = self.settings.method
-        shared = [self.settings.shared[0]] if method.needs_shared_model else []
-        our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
-        return {self.settings.models.archs[group], *shared} <= MODELS.keys() and type(method).client_init in our_inits
+        shared_is_ours = self.settings.shared[0] in MODELS or not self.settings.method.needs_shared_model
+        return self.settings.archs[group].is_ours and shared_is_ours
+
+    def _is_like_others(self, group: int, template: Client) -> bool:
+        """Looks at a model of other random numbers: what its Python objects hold must not depend on them."""
+        with one_thread(), seeded(self.settings.seed, "start"):
+            other = self._builder(group)()
+        if template.net.channels_last:
+            other = other.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        found = picture(template.net)
+        return found is not None and found == picture(other) and picture(*template.modules()) is not None
 
     def net(self, client: int) -> SplitModel:
         settings = self.settings
-        build_one = partial(build_net, settings, client, self.task)
+        build_one = self._builder(self.groups[client])
         return started(build_one, settings.seed, client, common=settings.method.groups == "layout")
+
+    def _builder(self, group: int) -> Builder:
+        if group not in self._builders:
+            self._builders[group] = builder_of(self.settings, group, self.task)
+        return self._builders[group]
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what the user's own models look like now."""
+        builders = map(self._builder, sorted(set(self.groups)))
+        return fingerprints(self.settings, self.task, {builder.name: builder for builder in builders})
 
     def data(self, client: int) -> LocalData:
         split = self.owners.split(client)
@@ -197,18 +225,18 @@ class SimulatedClients:
 
     def check_models(self) -> None:
         """Builds one client of each architecture, so that what does not fit is refused before a run starts."""
-        for group, arch in enumerate(self.settings.models.archs[: len(self.groups)]):
+        for group in sorted(set(self.groups)):
+            arch, first = self.settings.archs[group].label, self.groups.index(group)
             try:
-                client = self.client(group)
+                client = self.client(first)
                 if self._measures.metrics:
                     client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {self.names[group]}: {type(error).__name__}: {error}") from error
-            tensors = [t for t in client.state().values() if t.numel()]
-            if len({t.data_ptr() for t in tensors}) < len(tensors):
-                raise ModelError(f"{arch}: two of its tensors share memory; untie them")
+                raise ClientError(f"client {self.names[first]}: {type(error).__name__}: {error}") from error
+            if shared := overlapping(client.state().items()):
+                raise ModelError(f"{arch}: '{shared[0]}' and '{shared[1]}' share memory; untie them")
             self._check_ids(group, arch)
             self._check_smallest_batch(group, arch)
 
@@ -217,7 +245,7 @@ class SimulatedClients:
         for name, array in named(self.dataset.x):
             if array.dtype == np.int64:
                 for pick in (np.argmax, np.argmin):
-                    self._check_sample(group, arch, name, *self._extreme(group, array, pick))
+                    self._check_sample(arch, name, *self._extreme(group, array, pick))
 
     def _extreme(self, group: int, array: np.ndarray, pick: Pick) -> tuple[int, int]:
         """Finds the client of a group that has the largest or smallest whole number, and the sample that holds it."""
@@ -230,8 +258,8 @@ class SimulatedClients:
         client = list(found)[int(pick([value for value, _ in found.values()]))]
         return client, found[client][1]
 
-    def _check_sample(self, group: int, arch: str, name: str, client: int, sample: int) -> None:
-        net, samples = self.net(group), self._samples(np.array([sample]))
+    def _check_sample(self, arch: str, name: str, client: int, sample: int) -> None:
+        net, samples = self.net(client), self._samples(np.array([sample]))
         try:
             with torch.no_grad():
                 net.eval()(samples.batch(torch.arange(1), channels_last=net.channels_last))
@@ -245,11 +273,12 @@ class SimulatedClients:
 
     def _check_smallest_batch(self, group: int, arch: str) -> None:
         """Refuses a model that fails on one sample, as batch normalisation does, if an epoch ends with such a batch."""
-        size = self.settings.local.batch_size
+        size = self.settings.archs[group].local.batch_size
         sizes = [info.num_train % size or size for info in self.infos if self.groups[info.id] == group]
         if min(sizes) > 1:
             return
-        net, samples = self.net(group), self.data(group).train
+        first = self.groups.index(group)
+        net, samples = self.net(first), self.data(first).train
         try:
             with torch.no_grad(), seeded(0, "training"):
                 net.train()(samples.batch(torch.arange(1), channels_last=net.channels_last))
@@ -262,7 +291,7 @@ class SimulatedClients:
 
     def advice(self) -> Iterator[str]:
         """Yields what a user should know about this federation before it runs."""
-        method = self.settings.method
+        settings, method = self.settings, self.settings.method
         if names := given_names(self.settings.table):
             yield (
                 f"{', '.join(names)}: only this program has it, so only fedssa.run with it and exist_ok=True can "
@@ -276,8 +305,8 @@ class SimulatedClients:
         yield from advice_on_infos(method, self.infos, self.names)
         if method.needs_shared_model and "shared models" in method.travels:
             shared = self.task.shared_start(self.settings.seed, method.shared_width(self.task.width))
-            size, archs = _num_weights(shared), self.settings.models.archs
-            larger = [archs[group] for group in sorted(set(self.groups)) if _num_weights(self.net(group)) < size]
+            size, firsts = _num_weights(shared), {group: self.groups.index(group) for group in sorted(set(self.groups))}
+            larger = [settings.archs[group].label for group, k in firsts.items() if _num_weights(self.net(k)) < size]
             if larger:
                 yield (
                     f"models.shared = {self.settings.shared[0]!r} is larger than the clients' own {', '.join(larger)}; "
@@ -364,7 +393,6 @@ def _num_weights(net: SplitModel) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-def build_net(settings: Settings, client: int, task: Task) -> SplitModel:
-    """Builds a model of the client's architecture, archs[k mod len(archs)]."""
-    group = client % len(settings.models.archs)
-    return build(settings.models.archs[group], settings.factories[group], task)
+def builder_of(settings: Settings, group: int, task: Task) -> Builder:
+    arch = settings.archs[group]
+    return Builder(arch.model, arch.factory, task)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedssa.errors import DataError
+from fedssa.imports import import_from
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import Settings, parse_settings
 from fedssa.simulate.clients import SimulatedClients
@@ -24,6 +25,8 @@ def clients_in_worker(setup: Mapping[str, Any]) -> Clients:
 
 
 def settings_of(run_dir: RunDir) -> Settings:
+    """Returns the settings of a run that was begun, in any folder: it knows where its user's modules lie."""
+    import_from(run_dir.about.get("import_from", ()))
     table = run_dir.settings
     return settings_in(table) if is_of_sites(table) else parse_settings(table)
 

@@ -26,6 +26,7 @@ from fedssa.simulate.engine.ray import wait_until_left
 from fedssa.simulate.engine.serial import SerialFederation
 from fedssa.simulate.engine.store import ClientStore
 from fedssa.simulate.engine.workers import Workers
+from fedssa.simulate.own_models import KEY, refuse_changed
 from fedssa.simulate.population import Clients, clients_for, clients_of, settings_of
 from fedssa.simulate.saved_models import write_models, write_representations
 
@@ -75,7 +76,8 @@ def start(
                 clients.given_names,
                 clients.dealt_digest,
             )
-            fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest})
+            models = {KEY: found} if (found := clients.fingerprints()) else {}
+            fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest, **models})
             ClientStore.create(staging / "store", len(clients.infos))
             if overwrite and out.exists():
                 RunLock(out).close()  # it refuses a run that is going
@@ -142,7 +144,9 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
         settings = settings_of(run_dir)
         refuse_other(path, run_dir.environment(), settings.run.kernel)
         pool = _workers_of(settings, workers, ray, lock, undo)
-        begun = Run(run_dir, clients_of(run_dir, settings), lock, pool)
+        clients = clients_of(run_dir, settings)
+        refuse_changed(path, run_dir.environment(), clients.fingerprints())
+        begun = Run(run_dir, clients, lock, pool)
         undo.pop_all()
         return begun
 

@@ -18,9 +18,10 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
 from fedssa.settings.recipe import Settings
 from fedssa.settings.task import task_of
-from fedssa.simulate.clients import build_net
+from fedssa.simulate.clients import builder_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+from fedssa.simulate.own_models import check_unchanged
 from fedssa.simulate.population import Clients, clients_of, settings_of
 from fedssa.simulate.sites import SiteClients
 from fedssa.sites.settings import SiteSettings
@@ -89,10 +90,16 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
 def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
     """Builds a model of the client's structure; of its data only a site's own code may need them."""
     if isinstance(settings, SiteSettings):
-        return SiteClients(settings).net(client)
+        sites = SiteClients(settings)
+        net = sites.net(client)
+        check_unchanged(directory.path, sites.names[client], net, directory.environment())
+        return net
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
+    group = settings.groups_of([directory.client_name(k) for k in range(settings.num_clients)])[client]
     with seeded(settings.seed, "start", client=client):
-        return build_net(settings, client, task)
+        net = builder_of(settings, group, task)()
+    check_unchanged(directory.path, settings.archs[group].model, net, directory.environment())
+    return net
 
 
 def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:

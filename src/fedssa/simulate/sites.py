@@ -14,6 +14,7 @@ from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, named
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Tensors, digest
+from fedssa.models.fingerprint import fingerprint
 from fedssa.settings.about import about
 from fedssa.simulate.clients import advice_on_infos, slots_within
 from fedssa.simulate.engine.slots import Slots
@@ -79,6 +80,10 @@ class SiteClients:
 
     def net(self, client: int) -> SplitModel:
         return self.client(client).net
+
+    def fingerprints(self) -> dict[str, str]:
+        """Returns what the sites' models look like now."""
+        return {name: fingerprint(self.net(client)) for client, name in enumerate(self.names)}
 
     def data(self, client: int) -> LocalData:
         return self._site(client).data

@@ -8,8 +8,6 @@ sites.py:mine.north           the site of this name in another list or dict of t
 A site in a list is called what its Site says, or its function, or its number.
 """
 
-import importlib.util
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fedssa.core.seeds import seeded
 from fedssa.errors import ClientError, FedSSAError, SettingsError
+from fedssa.imports import import_file
 from fedssa.settings.imports import GIVEN, import_path, path_to, remember
 
 ONE, ALL = "site", "sites"  # what a file calls its site, or its sites
@@ -35,7 +34,7 @@ def find(reference: str) -> Any:
         return import_path("site", reference)
     path, _, name = reference.partition(":")
     if _is_file(path):
-        return _in_module(_import_file(path), name or ONE)
+        return _in_module(import_file(Path(path), again=True), name or ONE)
     first, _, member = (name or ONE).partition(".")
     found = import_path("site", f"{path}:{first}")
     return _member(found, member) if member else found
@@ -126,7 +125,7 @@ def _in_reference(given: str) -> Iterator[tuple[str, Found]]:
     path, _, name = absolute(given).partition(":")
     with naming(given), seeded(0, "start"):  # its code may draw numbers, which are of no use yet
         if _is_file(path):
-            module = _import_file(path)
+            module = import_file(Path(path), again=True)
             there = name or _what_it_has(module)
             found = _in_module(module, there)
         else:
@@ -155,23 +154,6 @@ def absolute(reference: str) -> str:
 
 def _is_file(path: str) -> bool:
     return path.endswith(".py")
-
-
-def _import_file(path: str) -> ModuleType:
-    """Imports a file, which may import what lies beside it."""
-    file = Path(path).expanduser().absolute()
-    if not file.is_file():
-        raise SettingsError("there is no such file")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(file.parent))
-    return module
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaugh
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel, probe_from
 from fedssa.core.task import Task
-from fedssa.core.tensors import copy_in, layout_of, module_state
+from fedssa.core.tensors import copy_in, layout_of, module_state, overlapping
 from fedssa.errors import DataError, ModelError, SettingsError
 from fedssa.models import build
 from fedssa.settings.metrics import imported
@@ -104,9 +104,8 @@ def client_from(has: Loaded, federation: Federation, client: int, count_flops: C
             group=_group(has, net, federation),
             measures=Measures(has.site.per_class, imported(settings.run.metrics)),
         )
-        tensors = [tensor for tensor in made.state().values() if tensor.numel()]
-        if len({tensor.data_ptr() for tensor in tensors}) < len(tensors):
-            raise ModelError("two tensors of its model share memory; untie them")
+        if shared := overlapping(made.state().items()):
+            raise ModelError(f"'{shared[0]}' and '{shared[1]}' share memory; untie them")
     return made
 
 

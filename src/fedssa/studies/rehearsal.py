@@ -78,7 +78,7 @@ class _Cast:
 def _cast(clients: SimulatedClients) -> _Cast:
     groups: dict[str, list[ClientInfo]] = {}
     for info in clients.infos:
-        groups.setdefault(clients.settings.models.archs[clients.groups[info.id]], []).append(info)
+        groups.setdefault(clients.settings.archs[clients.groups[info.id]].label, []).append(info)
     typical = [sorted(group, key=_num_classes)[(len(group) - 1) // 2] for group in groups.values()]
     others = [mate for group, one in zip(groups.values(), typical, strict=True) for mate in _without(one, group)[:1]]
     for one in typical:

@@ -12,6 +12,7 @@ from fedssa.report.figures.colours import CATEGORIES
 from fedssa.report.figures.scene import Dots, Figure, Item
 from fedssa.report.figures.style import Style
 from fedssa.runs.directory import RunDir
+from fedssa.settings.labels import models_of
 
 SIDE = 480.0
 MARGIN = 14.0
@@ -29,7 +30,7 @@ def tsne_figures(run_dir: RunDir, label: str) -> list[Figure]:
         return []
     rows, labels, clients = _read(run_dir)
     places = _embed(rows)
-    archs = run_dir.settings["models"]["archs"]
+    archs = models_of(run_dir)
     models = [archs[client % len(archs)] for client in clients]
     kept = dict.fromkeys(archs)
     by_class = _figure("class", label, places, [run_dir.class_names[s] for s in labels], _commonest(labels, run_dir))

@@ -10,6 +10,7 @@ from fedssa.errors import RunDirError
 from fedssa.records import ClientRecord, RoundRecord
 from fedssa.report.read.summary import RunSummary, summarise
 from fedssa.runs.directory import RunDir
+from fedssa.settings.labels import entries_of
 
 NEEDED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "data": ("name", str),
@@ -109,7 +110,7 @@ def _check_head(file: Path, run_dir: RunDir) -> None:
         if not isinstance(settings.get(section, {}), Mapping):
             raise RunDirError(f"{file}: damaged ({section} should be a table)")
     archs = settings["models"]["archs"]
-    if not archs or not all(isinstance(arch, str) for arch in archs):
+    if not archs or not all(_names_a_model(entry) for entry in entries_of(settings["models"])):
         raise RunDirError(f"{file}: damaged (models.archs should name models)")
     if not all(isinstance(name, str) for name in run_dir.class_names):
         raise RunDirError(f"{file}: damaged (class_names should be names)")
@@ -119,6 +120,10 @@ def _check_head(file: Path, run_dir: RunDir) -> None:
     for name, digest in {"data_digest": run_dir.data_digest, "public_digest": run_dir.public_digest}.items():
         if not isinstance(digest, str):
             raise RunDirError(f"{file}: damaged ({name} should be a text)")
+
+
+def _names_a_model(entry: object) -> bool:
+    return isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("name"), str))
 
 
 def _check_outcome(file: Path, run_dir: RunDir) -> None:

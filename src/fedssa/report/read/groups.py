@@ -10,6 +10,7 @@ from typing import Any
 from fedssa.report.read.collection import Found
 from fedssa.report.read.comparison import MethodRow, compare_methods
 from fedssa.report.read.summary import RunSummary, section_of
+from fedssa.settings.labels import entries_of, label
 
 REFERENCE = "standalone"
 SECTIONS = ("partition", "models", "local", "rounds")  # what a group has in common, besides its data and version
@@ -53,7 +54,7 @@ class Group:
     def paper_cell(self) -> tuple[str, str, int] | None:
         """Returns (scenario, data, N) where the setting is in one of the paper's tables."""
         data, clients = self.settings["data"], self.settings["partition"]["clients"]
-        scenario = SCENARIOS.get(tuple(self.settings["models"]["archs"]))
+        scenario = SCENARIOS.get(tuple(map(label, entries_of(self.settings["models"]))))
         dealt = self.settings["partition"].get("name"), self.settings["partition"].get("classes_per_client")
         if scenario is None or dealt != ("classes", PAPER_CLASSES.get(data)):
             return None
@@ -148,7 +149,7 @@ def flat(settings: Settings) -> dict[str, Any]:
 
 def title(group: Group) -> str:
     partition, rounds = group.settings["partition"], group.settings["rounds"]
-    archs = group.settings["models"]["archs"]
+    archs = [label(entry) for entry in entries_of(group.settings["models"])]
     named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
     parts = [group.settings["data"].replace("cifar", "CIFAR-"), f"{partition['clients']:,} clients with {named}"]
     if partition.get("name") == "classes" and "classes_per_client" in partition:

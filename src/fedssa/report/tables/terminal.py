@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
-from fedssa.report.read.architectures import architecture_of, by_architecture
+from fedssa.report.read.architectures import by_architecture
 from fedssa.report.read.costs import Cost, extra_flops, short, total
 from fedssa.report.read.summary import (
     ClientAccuracy,
@@ -24,6 +24,7 @@ from fedssa.report.read.summary import (
     summarise_clients,
 )
 from fedssa.runs.directory import RunDir
+from fedssa.settings.labels import models_of
 
 __all__ = [
     "NOTHING",
@@ -143,14 +144,15 @@ def _flops(spent: Cost) -> dict[str, str]:
 
 def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     """Makes one row a client: its latest scores, and what it has sent."""
-    num_clients = run_dir.settings["partition"]["clients"]
+    models = models_of(run_dir)
+    num_clients = len(models)
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
     table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
     for client in range(shown):
-        name, arch = run_dir.client_name(client), architecture_of(run_dir.settings, client)
-        table.add_row(Text(name), Text(arch), *_client_cells(heard.get(client), kinds))
+        name = run_dir.client_name(client)
+        table.add_row(Text(name), Text(models[client]), *_client_cells(heard.get(client), kinds))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
         table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
@@ -166,7 +168,7 @@ def partition_table(
     names: Sequence[str] = (),
     show_all: bool = False,
 ) -> Table:
-    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat.
+    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts.
 
     `names` are the clients', if they are not their numbers.
     """
@@ -175,7 +177,7 @@ def partition_table(
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
     for client in range(shown):
         cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
-        table.add_row(Text(names[client] if names else str(client)), Text(archs[client % len(archs)]), *cells)
+        table.add_row(Text(names[client] if names else str(client)), Text(archs[client]), *cells)
     if shown < num_clients:
         table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
     table.add_section()
