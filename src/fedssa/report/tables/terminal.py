@@ -168,7 +168,7 @@ def partition_table(
     names: Sequence[str] = (),
     show_all: bool = False,
 ) -> Table:
-    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts.
+    """`counts` [N, S] holds training samples by class, `splits` [N, 3] the sizes of the three parts; archs repeat.
 
     `names` are the clients', if they are not their numbers.
     """
@@ -177,7 +177,7 @@ def partition_table(
     table = terminal_table("client", "model", right=["train", "val.", "test", "classes"], last="training samples")
     for client in range(shown):
         cells = _data_cells(counts[client : client + 1], splits[client : client + 1], class_names)
-        table.add_row(Text(names[client] if names else str(client)), Text(archs[client]), *cells)
+        table.add_row(Text(names[client] if names else str(client)), Text(archs[client % len(archs)]), *cells)
     if shown < num_clients:
         table.add_row(f"… {num_clients - shown} more", "", *_data_cells(counts[shown:], splits[shown:], class_names))
     table.add_section()
