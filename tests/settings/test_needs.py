@@ -48,9 +48,7 @@ def test_a_slice_of_the_data(said: dict[str, Any]) -> None:
 def test_another_source() -> None:
     settings = parse_settings(tiny(public={"name": "npz", "file": "/some/where.npz", "size": 100, "per_round": 20}))
     assert settings.public == PublicSource(source=Npz(file="/some/where.npz"), size=100, per_round=20)
-    usual = {"inputs": [], "kind": "image"}
-    said = {"name": "npz", "file": "/some/where.npz", "size": 100, "per_round": 20}
-    assert settings.table["public"] == said | usual
+    assert settings.table["public"] == {"name": "npz", "file": "/some/where.npz", "size": 100, "per_round": 20}
     assert parse_settings(settings.table) == settings
 
 

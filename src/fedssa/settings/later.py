@@ -7,24 +7,19 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedssa.core.rounds import Rounds
-from fedssa.settings.models import Models
-from fedssa.settings.training import LocalSection
-
-LATER: dict[str, tuple[Any, tuple[str, ...]]] = {  # by section: what declares it, and which settings are later
-    "models": (Models, ("clients",)),
-    "rounds": (Rounds, ("max_diverged",)),
-    "local": (LocalSection, ("accumulate", "class_weights", "label_smoothing", "precision")),
+OF_SOURCES = ("splits", "client_from", "resize", "kind", "inputs")
+LATER: dict[str, tuple[str, ...]] = {  # by section
+    "data": OF_SOURCES,
+    "public": OF_SOURCES,
+    "models": ("clients",),
+    "local": ("accumulate", "class_weights", "label_smoothing", "precision"),
+    "rounds": ("max_diverged",),
+    "run": ("per_class", "metrics"),
 }
 
 
-def without_later_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {section: _without(section, value) for section, value in table.items()}
-
-
-def _without(section: str, value: Any) -> Any:
-    if section not in LATER:
-        return value
-    cls, names = LATER[section]
-    usual = {field.name: field.default for field in fields(cls) if field.name in names}
-    return {key: said for key, said in value.items() if key not in usual or said != usual[key]}
+def without_later_defaults(section: str, declared: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a section's table without them; `declared` is the dataclass that declares its settings."""
+    later = LATER.get(section, ())
+    usual = {field.name: field.default for field in fields(declared) if field.name in later}
+    return {key: value for key, value in table.items() if key not in usual or value != usual[key]}

@@ -30,7 +30,7 @@ from fedssa.settings.later import without_later_defaults
 from fedssa.settings.metrics import metric_paths
 from fedssa.settings.models import Arch, Models, parse_models
 from fedssa.settings.sections import fixed, is_preset, own_defaults
-from fedssa.settings.training import local_training, server_training, with_own_defaults
+from fedssa.settings.training import LocalSection, local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
 
@@ -141,7 +141,6 @@ class Settings:
 
 
 PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
-SINCE_0_2 = ("per_class", "metrics", "splits", "client_from", "resize")  # written only if they are not as usual
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
 SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
 
@@ -208,14 +207,14 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
         "method": _method(given["method"]),
         "run": parse_section("run", RunOptions, given["run"]),
     }
-    resolved = {"seed": seed} | {name: _table_of(part, given[name]) for name, part in parts.items()}
-    resolved |= {"local": local_table, "server": server_table}
+    resolved = {"seed": seed} | {name: _table_of(name, part, given[name]) for name, part in parts.items()}
+    resolved |= {"local": without_later_defaults("local", LocalSection, local_table), "server": server_table}
     public, public_table = _public(given["public"])
     if public is not None:
         resolved["public"] = public_table
     known = {name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}
     try:
-        plain = json.loads(json.dumps(without_later_defaults(known)))
+        plain = json.loads(json.dumps(known))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     parts |= {"local": local, "server": server, "archs": archs, "known_models": known_models}
@@ -275,15 +274,14 @@ def _public(table: Table) -> tuple[PublicSlice | PublicSource | None, Table]:
     given = {key: value for key, value in table.items() if key not in own}
     source = _data("public", given)
     limits = parse_section("public", PublicLimits, own)
-    return PublicSource(source=source, **asdict(limits)), {**_table_of(source, given), **asdict(limits)}
+    return PublicSource(source=source, **asdict(limits)), {**_table_of("public", source, given), **asdict(limits)}
 
 
-def _table_of(part: Any, given: Table) -> Table:
+def _table_of(section: str, part: Any, given: Table) -> Table:
     """Returns every option of a part; one that was chosen by name keeps the name."""
     options = part.options() if isinstance(part, FromFunction) else asdict(part)
-    usual = {field.name: field.default for field in fields(part) if field.name in SINCE_0_2}
-    options = {key: value for key, value in options.items() if key not in usual or value != usual[key]}
-    return ({"name": given["name"]} if "name" in given else {}) | options
+    name = {"name": given["name"]} if "name" in given else {}
+    return name | without_later_defaults(section, part, options)
 
 
 def _data(section: str, table: Table) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedssa.report.read.collection import Found
 from fedssa.report.read.comparison import MethodRow, compare_methods
-from fedssa.report.read.summary import RunSummary, section_of
+from fedssa.report.read.summary import RunSummary, options_of, section_of
 from fedssa.settings.labels import entries_of, label
 
 REFERENCE = "standalone"
@@ -113,9 +113,9 @@ def method_labels(runs: Sequence[Found]) -> dict[str, str]:
         by_method.setdefault(run.summary.method, []).append(run)
     labels = {}
     for name, members in by_method.items():
-        options_of = [_options(run.summary) for run in members]
-        keys = dict.fromkeys(key for options in options_of for key in options)
-        tables = [{key: options.get(key) for key in keys} for options in options_of]
+        known = [_options(run.summary) for run in members]
+        keys = dict.fromkeys(key for options in known for key in options)
+        tables = [{key: options.get(key) for key in keys} for options in known]
         differing = list(differing_settings(tables))
         for run, table in zip(members, tables, strict=True):
             options = [f"{key} = {table[key]}" for key in differing]
@@ -128,7 +128,7 @@ def _options(run: RunSummary) -> dict[str, Any]:
     trains = any(cost.server_flops is not None for cost in run.costs)
     training = run.settings.get("server", {}) if trains else {}
     start = {"header_scale": run.settings["models"].get("header_scale", 1.0)}
-    return {**start, **run.settings["method"], **{f"server.{key}": value for key, value in training.items()}}
+    return {**start, **options_of(run), **{f"server.{key}": value for key, value in training.items()}}
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:

@@ -24,6 +24,8 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
     "models": {"server": None, "prototypes": None},
     "local": {"optimizer": "sgd", "schedule": "constant"},
 }
+# the same of the options of methods
+OPTIONS_SINCE_THEN: dict[str, dict[str, Any]] = {"fedssa-groups": {"compress": "none", "energy": 0.95}}
 # these change nothing that runs are compared by: methods of one experiment may differ in the header's start, as the
 # control does from Standalone, and runs in what they record
 LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics")}
@@ -279,6 +281,11 @@ def section_of(run: RunSummary, section: str) -> Any:
     if section in LEFT_OUT:
         known = {key: value for key, value in known.items() if key not in LEFT_OUT[section]}
     return SINCE_THEN[section] | known if section in SINCE_THEN else known
+
+
+def options_of(run: RunSummary) -> dict[str, Any]:
+    """Returns the method's options in the words of this edition."""
+    return {**OPTIONS_SINCE_THEN.get(run.method, {}), **run.settings["method"]}
 
 
 def _apart_from_method(run: RunSummary) -> dict[str, Any]:
