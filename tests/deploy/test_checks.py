@@ -9,6 +9,7 @@ from torch import nn
 
 from fedssa.core.client import AnyMethod, Client
 from fedssa.core.message import Nothing, decode, encode, tensors_in
+from fedssa.core.samples import Input
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
@@ -134,7 +135,7 @@ def test_a_factor_without_the_others_or_of_another_rank_is_not() -> None:
     def shared() -> SplitModel:
         return SplitModel(nn.Linear(40, 30), nn.Linear(30, 3), channels_last=False)
 
-    task = replace(TASK, input_shape=(40,), width=30, build_shared=shared)
+    task = replace(TASK, inputs=Input((40,)), width=30, build_shared=shared)
     method = FedKD()
     client = make_client(task=task, method=method)
     payload: Any = client.run_round(None, 0).payload

@@ -149,12 +149,12 @@ def test_named_arrays_of_an_npz_file_are_kept_as_one_file_each(tmp_path: Path) -
         (
             recipe("series", ("ids_net",)),
             ModelError,
-            "Sequential: does not run on an input of 8×3 ",
+            "tests.inputs:ids_net: Sequential: does not run on an input of 8×3 ",
         ),
         (
             recipe("photos", ("Deep",)),
             ModelError,
-            r"Deep: does not run on an input of image 3×6×6, table 2 \(.*unexpected keyword argument 'image'\)",
+            r"tests.inputs:Deep: Deep: does not run on an input of image 3×6×6, table 2 \(.*unexpected keyword",
         ),
         (
             recipe("texts", ("Deep",), {"name": "ds-fl"}, public={"name": f"{OWN}:ids_alone", "per_round": 0}),

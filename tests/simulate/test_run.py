@@ -20,7 +20,7 @@ import fedssa.simulate.run
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.message import Nothing, message
-from fedssa.errors import ClientError, DataError, RunDirError
+from fedssa.errors import ClientError, DataError, ModelError, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
@@ -232,7 +232,7 @@ def test_an_exception_in_a_clients_model_names_the_client(tmp_path: Path, worker
 
 
 def test_a_factory_without_a_fixed_structure_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunDirError, match="must give the same structure"):
+    with pytest.raises(ModelError, match=rf"^{HERE}:moody_model: builds two different models: 'extractor"):
         fedssa.run(tiny(models={"archs": [f"{HERE}:moody_model"]}), out=tmp_path / "run")
 
 

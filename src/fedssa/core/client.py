@@ -43,7 +43,7 @@ class ClientInfo:
     seen_classes: Annotated[tuple[int, ...], Between(0)]  # S_k: the classes of its training samples, ascending
     num_train: Annotated[int, Between(1)]
     start: Scores | None = None  # its accuracy before any training
-    group: Annotated[str | None, Text(r"[0-9a-f]{16}(-[0-9]{1,12}){1,2}|[\w.:@<>()=,/ \[\]{}\"'+-]{1,100}")] = (
+    group: Annotated[str | None, Text(r"[0-9a-f]{16}(-[0-9]{1,12}){1,2}|[A-Za-z0-9_.:-]{1,100}")] = (
         None  # if the method has groups
     )
 

@@ -9,6 +9,7 @@ the entry of what the model returns that holds its logits.
 """
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -58,6 +59,11 @@ class Arch:
     def model(self) -> str:
         """Names the model alone, whatever its clients' training."""
         return label({key: value for key, value in _as_table(self.entry).items() if key != "local"})
+
+    @property
+    def prototype(self) -> str:
+        """Names the model in messages, where names have few letters."""
+        return re.sub(r"[^A-Za-z0-9_.:-]+", "-", self.model)[:100].strip("-")
 
     @property
     def is_ours(self) -> bool:

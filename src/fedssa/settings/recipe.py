@@ -102,7 +102,8 @@ class Settings:
         if self.method.groups != "architecture":
             return {}
         given = self.models.prototypes
-        return dict(self._model(entry) for entry in ([a.entry for a in self.archs] if given is None else given))
+        archs = self.archs if given is None else [self.known_models[label(entry)] for entry in given]
+        return {arch.prototype: arch.factory for arch in archs}
 
     def _model(self, entry: Entry) -> tuple[str, ModelFactory]:
         arch = self.known_models[label(entry)]
@@ -243,7 +244,7 @@ def _refuse_unfit(settings: Settings) -> None:
     name = f"method.name = {settings.table['method']['name']!r}"
     metric_paths(settings.run.metrics)  # it refuses what is no list of paths
     prototypes = settings.prototypes
-    if missing := [arch.model for arch in settings.archs if prototypes and arch.model not in prototypes]:
+    if missing := [arch.model for arch in settings.archs if prototypes and arch.prototype not in prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
     settings.method.shared_width(settings.models.width)  # it refuses what it cannot do with
     if reason := why_unfit(type(settings.method), settings):

@@ -121,7 +121,7 @@ class SimulatedClients:
         group = self.groups[client]
         if group not in self._group_names:
             by_layout = self.settings.method.groups == "layout"
-            model = self.settings.archs[group].model
+            model = self.settings.archs[group].prototype
             self._group_names[group] = layout_id(self.net(client).extractor) if by_layout else model
         return self._group_names[group]
 
