@@ -88,7 +88,7 @@ class FD(Method[Reports, Down, Up]):
     def loss(self, client: Client, batch: Batch) -> Tensor:
         y, kept, num_classes = batch.y, client[Teachers], client.task.num_classes
         z = client.net(batch.x)
-        log_p = log_softmax(z.float(), dim=1)  # in 16 bits, probabilities would not sum to 1
+        log_p = log_softmax(z.to(torch.promote_types(z.dtype, torch.float32)), dim=1)  # in 16 bits p would not sum to 1
         distilled = -((kept.outputs[y] * log_p).sum(dim=1) * kept.taught[y]).mean()
         client.stats.add("outputs", log_p.new_zeros(num_classes, num_classes).index_add_(0, y, log_p.detach().exp()))
         client.stats.add("counts", torch.bincount(y, minlength=num_classes))
