@@ -82,7 +82,12 @@ def test_a_file_without_such_sites_is_refused(file: Path, name: str, kind: type[
         ({"a": 7}, {}, SettingsError, "a: is a int; it should be a Site or a function that returns one"),
         ({"a": lambda task: task.num_classes}, {}, SettingsError, "a: its code asks for task.num_classes before"),
         ({"a": site()}, {"task": {"classes": 2}}, DataError, "a: train: has labels from 0 to 2, the task's are whole"),
-        ({"a": site()}, {"task": {"classes": 4}}, FedSSAError, "a: its model: Linear: its last linear layer '' has 3 outputs"),
+        (
+            {"a": site()},
+            {"task": {"classes": 4}},
+            FedSSAError,
+            "a: its model: Linear: its last linear layer '' has 3 outputs",
+        ),
         ({"a": site()}, {"clients": ["b"]}, SettingsError, "a: is no client of this federation; they are b"),
         ({"a": site()}, {"clients": ["a", "b"]}, SettingsError, "b: is a client of this federation, and there is no"),
         ({"a": site()}, {"method": {"name": "fml"}}, SettingsError, "name the model that all sites have"),
