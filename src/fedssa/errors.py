@@ -24,6 +24,10 @@ class FedSSAError(Exception):
 class SettingsError(FedSSAError, ValueError):
     """A setting is unknown, of the wrong type or out of range."""
 
+    def __init__(self, line: str) -> None:
+        """Leaves out the middle of a line that a setting has made endless."""
+        super().__init__(line if len(line) <= 2000 else f"{line[:1000]} … {line[-500:]}")
+
 
 class DataError(FedSSAError):
     """A data set is missing, damaged or does not fit the task."""

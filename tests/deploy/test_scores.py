@@ -40,6 +40,18 @@ def test_counts_that_do_not_fit_are_refused(changed: dict[str, tuple[int, ...]],
         check_scores(replace(SOUND, per_class=replace(COUNTS, **changed)), 3, ["auc"])
 
 
+def test_scores_are_of_the_methods_kinds_with_the_headline_first() -> None:
+    known = ["head", "prototype", "untuned"]
+    plain = replace(SOUND, per_class=None, metrics=None, val={}, num_val=0, val_metrics=None)
+    for kinds in (["head"], ["head", "untuned"], ["head", "prototype", "untuned"]):
+        check_scores(replace(plain, test=dict.fromkeys(kinds, 0.5)), 3, [], known)
+    for kinds in (["prototype"], ["prototype", "head"], ["head", "global"], ["untuned"]):
+        scores = replace(plain, test=dict.fromkeys(kinds, 0.5))
+        check_scores(scores, 3, [])  # of a method that does not declare its kinds
+        with pytest.raises(AnswerError, match="the method has head, prototype, untuned, the first in any case"):
+            check_scores(scores, 3, [], known)
+
+
 @pytest.mark.parametrize("metrics", [[], ["auc", "f2"], ["f2"]])
 def test_other_metrics_than_those_agreed_on_are_refused(metrics: list[str]) -> None:
     with pytest.raises(AnswerError, match=r"^other metrics than run\.metrics$"):

@@ -126,6 +126,18 @@ WRONG: dict[str, tuple[Tamper, str]] = {
         with_said(lambda said: said["fields"]["answer"]["scores"]["test"].update(head=math.nan)),
         "answer.scores.test.head is not finite",
     ),
+    "no headline": (
+        with_said(lambda said: said["fields"]["answer"]["scores"].update(test={"received": 0.5})),
+        "accuracies of received; the method has head",
+    ),
+    "a headline of another kind": (
+        with_said(lambda said: said["fields"]["answer"]["scores"].update(test={"tail": 0.5}, val={})),
+        "accuracies of tail; the method has head",
+    ),
+    "a type that torch cannot add": (
+        with_tensors(rows=lambda rows: rows.to(torch.float8_e5m2)),
+        "rows is torch.float8_e5m2, torch.strided: no message has such tensors",
+    ),
     "a digest that is none": (with_answer(state_digest="../../etc"), "answer.state_digest is not what it should be"),
     "another client's name": (with_answer(client=2), "an answer to another request"),
     "another round": (with_fields(t=0), "an answer to another request"),

@@ -144,7 +144,10 @@ class Damaged(NamedTuple):
     tensors: Tensors
 
 
-DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+DTYPES = (
+    *(torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.uint16, torch.complex64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
 
 
 def damaged(message: object) -> Iterator[Damaged]:
@@ -169,6 +172,8 @@ def _misshaped(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 def _mistyped(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield from ((str(dtype), tensor.to(dtype)) for dtype in DTYPES if dtype != tensor.dtype)
+    if tensor.dim():
+        yield "sparse", tensor.to_sparse()
 
 
 def _not_finite(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

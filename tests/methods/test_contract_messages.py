@@ -1,6 +1,7 @@
 """What every method's messages and its server's state must hold to: the wire, the disk, the checks on both sides."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from fedssa.core.message import (
     to_bytes,
     unseal,
 )
-from fedssa.core.method import Upload
+from fedssa.core.method import UNTUNED, Upload
 from fedssa.errors import AnswerError
 from tests.conftest import share_memory
 from tests.methods.contract import CASES, Exchange, Tiny, damaged, tiny_of
@@ -116,6 +117,8 @@ def test_every_server_starts_alike_and_in_memory_of_its_own(method: AnyMethod) -
 # -- the checks on both sides ------------------------------------------------------------------------------------
 def test_every_honest_message_is_accepted(method: AnyMethod) -> None:
     tiny = tiny_of(method)
+    for info in tiny.infos:
+        method.check_info(info, tiny.ctx.task)
     for t, exchange in enumerate(played(tiny)):
         for info, down, up in zip(tiny.infos, exchange.downs, exchange.payloads, strict=True):
             method.check_downlink(down, info, tiny.ctx.at(t))
@@ -132,6 +135,24 @@ def test_every_damaged_upload_is_refused_with_one_line(method: AnyMethod) -> Non
             assert bool(wrongs) == method.shares
             accepted = [what for what, plain, tensors in wrongs if not refused(tiny, info, t, plain, tensors)]
             assert accepted == []
+
+
+def test_kinds_of_inference_are_declared_headline_first(method: AnyMethod) -> None:
+    tiny, known = tiny_of(method), method.known_kinds()
+    assert known is not None, "a class with a `predict` of its own declares its `kinds`"
+    starts = [client.hello(evaluate_start=True).start for client in tiny.clients]
+    scores = [*starts, *(answer.scores for exchange in played(tiny) for answer in exchange.answers)]
+    found = [list(one.test) for one in scores if one is not None]
+    assert all(kinds == [kind for kind in known if kind == known[0] or kind in kinds] for kinds in found)
+    assert set().union(*found) | {UNTUNED, "prototype"} >= set(known)  # no kind that it never tells
+
+
+def test_a_group_is_said_if_the_method_has_groups_and_only_then(method: AnyMethod) -> None:
+    tiny = tiny_of(method)
+    info, wrong = tiny.infos[0], {"none": "0" * 16 + "-8", "layout": "tiny", "architecture": "0" * 16 + "-8"}
+    for group in (wrong[method.groups], *([None] if method.groups != "none" else [])):
+        with pytest.raises(AnswerError, match=f"is none of this method's .{method.groups}"):
+            method.check_info(replace(info, group=group), tiny.ctx.task)
 
 
 def refused(tiny: Tiny, info: Any, t: int, plain: dict[str, Any], tensors: dict[str, Any]) -> bool:

@@ -184,3 +184,35 @@ def test_models_are_checked_by_a_python_that_skips_assertions_too(models: dict[s
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     assert "SettingsError: models." in done.stderr
     assert "'cnn-9': unknown" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"seed = " + b"9" * 5000, "not valid TOML: a number has more than 1000 digits"),
+        (b"seed = 0x" + b"f" * 6000, "not valid TOML: a number has more than 1000 digits"),
+        (b"seed = " + b"[" * 1000 + b"]" * 1000, "not valid TOML: nested more than 50 deep"),
+        (b"seed = " + b"[" * 60 + b"]" * 60, "not valid TOML: nested more than 50 deep"),
+        (b"seed = 1\0", "not valid TOML: "),
+        (b"seed = '\xff'", "cannot be read ('utf-8' codec"),
+        (b"#" * 10_000_001, "has more than 10,000,000 bytes, so it is no recipe"),
+    ],
+    ids=["digits", "hex", "deep", "less deep", "nul", "latin", "huge"],
+)
+def test_what_no_recipe_is_like_is_told_in_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "recipe.toml").write_bytes(content)
+    with pytest.raises(SettingsError) as caught:
+        read_recipe(tmp_path / "recipe.toml")
+    assert str(caught.value).startswith(f"{tmp_path / 'recipe.toml'}: {reason}")
+    assert "\n" not in str(caught.value)
+
+
+def test_endless_values_are_told_in_a_line_that_ends() -> None:
+    for table in ({"local": {"lr": "x" * 100_000}}, {"method": {"name": "x" * 100_000}}):
+        with pytest.raises(SettingsError) as caught:
+            parse_settings(table)
+        assert len(str(caught.value)) < 2000
+    with pytest.raises(SettingsError, match="settings: a number has more than 1000 digits"):
+        parse_settings({"seed": 10**5000})
+    with pytest.raises(SettingsError, match=r"should be a valid integer"):
+        parse_settings(override({}, "local.epochs=" + "9" * 5000))

@@ -17,8 +17,9 @@ from fedssa.core.class_weights import class_weights
 from fedssa.core.context import Context
 from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
+from fedssa.core.groups import LAYOUT_ID
 from fedssa.core.message import message, owned, tensors_in
-from fedssa.core.method import Method, Up
+from fedssa.core.method import UNTUNED, Method, Up
 from fedssa.core.precision import refuse_unfit
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
@@ -43,9 +44,7 @@ class ClientInfo:
     seen_classes: Annotated[tuple[int, ...], Between(0)]  # S_k: the classes of its training samples, ascending
     num_train: Annotated[int, Between(1)]
     start: Scores | None = None  # its accuracy before any training
-    group: Annotated[str | None, Text(r"[0-9a-f]{16}(-[0-9]{1,12}){1,2}|[A-Za-z0-9_.:-]{1,100}")] = (
-        None  # if the method has groups
-    )
+    group: Annotated[str | None, Text(rf"{LAYOUT_ID}|[A-Za-z0-9_.:-]{{1,100}}")] = None  # if the method has groups
 
 
 @message
@@ -250,8 +249,8 @@ class _Tuned:
 
     def scores(self, after: Scores) -> Scores:
         """Returns the tuned model's scores, with the headline from before as kind `untuned`."""
-        test = after.test | {"untuned": self.before.headline}
-        val = after.val | ({"untuned": next(iter(self.before.val.values()))} if after.val else {})
+        test = after.test | {UNTUNED: self.before.headline}
+        val = after.val | ({UNTUNED: next(iter(self.before.val.values()))} if after.val else {})
         return replace(after, test=test, val=val)
 
 

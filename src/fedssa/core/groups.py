@@ -4,6 +4,7 @@ The server knows a group by an id and a length, no names and no shapes: an extra
 of a group each build the same first extractor, because averages of models that began apart are worth nothing.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Tensors, copy_in, digest, module_state
 from fedssa.errors import AnswerError
+
+LAYOUT_ID = "[0-9a-f]{16}(-[0-9]{1,12}){1,2}"  # as `layout_id` names a layout
 
 
 @message
@@ -74,6 +77,10 @@ def layout_id(extractor: nn.Module) -> str:
     state, shape = module_state(extractor), flat(extractor)
     counters = "" if shape.integers is None else f"-{len(shape.integers)}"
     return f"{digest(state)[:16]}-{len(shape.floats)}{counters}"
+
+
+def is_layout_id(group: str) -> bool:
+    return re.fullmatch(LAYOUT_ID, group) is not None
 
 
 def sizes_in(group: str) -> dict[str, int]:

@@ -38,7 +38,7 @@ from typing import (
 from torch import Tensor
 
 from fedssa.core.fields import Rule, Shapes
-from fedssa.core.tensors import Tensors, all_finite, own, pack, unpack
+from fedssa.core.tensors import Tensors, all_finite, is_plain, own, pack, unpack
 from fedssa.core.tensors import digest as digest_of_tensors
 from fedssa.errors import AnswerError
 
@@ -310,8 +310,15 @@ class Verified(Protocol):
         """Raises AnswerError unless they belong together."""
 
 
-def check(value: object, shapes: Shapes, kind: Any = None, path: str = "") -> None:
+def check(value: object, shapes: Shapes, kind: Any = None) -> None:
     """Raises AnswerError unless every field has its declared type, shape and range, and all numbers are finite."""
+    for path, tensor in tensors_in(value).items():
+        if not is_plain(tensor):
+            raise AnswerError(f"{path[:100]} is {tensor.dtype}, {tensor.layout}: no message has such tensors")
+    _check(value, shapes, kind, "")
+
+
+def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
     if value is None:
         return
     if is_dataclass(value) and not isinstance(value, type):
@@ -321,15 +328,15 @@ def check(value: object, shapes: Shapes, kind: Any = None, path: str = "") -> No
             if part is not None:
                 for rule in rules(hint):
                     rule.check(_join(path, name), part, inner)
-            check(part, shapes, _inner_kind(hint), _join(path, name))
+            _check(part, shapes, _inner_kind(hint), _join(path, name))
         if isinstance(value, Verified):
             value.verify(inner)
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            check(part, shapes, None, _join(path, str(key)))
+            _check(part, shapes, None, _join(path, str(key)))
     elif isinstance(value, (tuple, list)):
         for i, part in enumerate(value):
-            check(part, shapes, None, _join(path, str(i)))
+            _check(part, shapes, None, _join(path, str(i)))
     elif isinstance(value, Tensor) and not all_finite([value]):
         raise AnswerError(f"{path} holds NaN or infinity")
     elif isinstance(value, float) and not math.isfinite(value):

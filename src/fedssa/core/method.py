@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 from torch import Tensor
 
 from fedssa.core.fields import Ids, Shapes
-from fedssa.core.groups import sizes_in
+from fedssa.core.groups import is_layout_id, sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
 from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
@@ -33,6 +33,7 @@ Kind = Literal[  # what may travel, from little to much; pictures and lists show
     "extractors",
     "models",  # the clients' own, whole
 ]
+UNTUNED = "untuned"  # the kind by which a tuned client says its headline from before
 Server = TypeVar("Server")
 Down = TypeVar("Down")
 Up = TypeVar("Up")
@@ -87,6 +88,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
+    kinds: ClassVar[tuple[str, ...]] = ("head",)  # all kinds of inference that its `predict` may name, headline first
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.
@@ -135,7 +137,10 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Raises AnswerError for what types and shapes of the fields cannot say."""
 
     def predict(self, client: "Client", x: Any) -> dict[str, Tensor]:
-        """Returns named logits of x, a batch of inputs as a model takes them; the first is the headline."""
+        """Returns named logits of x, a batch of inputs as a model takes them; the first is the headline.
+
+        A class with a `predict` of its own declares its `kinds`, too; a server then refuses scores of any other.
+        """
         return {"head": client.net(x)}
 
     def metrics(self, before: Server, after: Server) -> dict[str, float]:
@@ -181,6 +186,16 @@ class Method(ABC, Generic[Server, Down, Up]):
             filled |= zip(getattr(origin, "__parameters__", ()), parts, strict=False)
         return Messages(Nothing, Nothing, Nothing)
 
+    @classmethod
+    def known_kinds(cls) -> tuple[str, ...] | None:
+        """Returns `kinds`, and what tuning adds; None if a class has its own `predict` and does not declare them."""
+        for base in cls.__mro__:
+            if "kinds" in vars(base):
+                return cls.kinds if cls.tuning is Method.tuning else (*cls.kinds, UNTUNED)
+            if "predict" in vars(base):
+                return None
+        raise AssertionError("Method has kinds")
+
     @property
     def shares(self) -> bool:
         """Tells whether anything leaves its clients."""
@@ -190,6 +205,16 @@ class Method(ABC, Generic[Server, Down, Up]):
     def shares_by_class(self) -> bool:
         """Tells whether a downlink goes by classes, so that a class with one owner brings that client nothing."""
         return any(isinstance(rule, Ids) for hint in hints(self.messages().down).values() for rule in rules(hint))
+
+    def check_info(self, info: "ClientInfo", task: "Task") -> None:
+        """Raises AnswerError unless a client says of its model what the method's groups ask for."""
+        fits = {
+            "none": info.group is None,
+            "layout": is_layout_id(info.group or ""),
+            "architecture": info.group in task.prototypes,
+        }
+        if not fits[self.groups]:
+            raise AnswerError(f"group {info.group!r} is none of this method's ({self.groups})")
 
     def check_upload(self, up: Up | None, info: "ClientInfo", ctx: "Context") -> None:
         """Raises AnswerError unless `uplink` could have sent this; every upload is checked before it is aggregated."""

@@ -15,6 +15,7 @@ from fedssa.errors import AnswerError, ModelError
 
 Tensors = dict[str, Tensor]
 Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def digest(tensors: Tensors) -> str:
@@ -42,8 +43,18 @@ def own(tensor: Tensor) -> Tensor:
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Looks only at the extremes, which is faster: a NaN or an infinity among the elements is always one of them."""
-    floats = (t for t in tensors if t.is_floating_point() and t.numel())
+    floats = (
+        torch.view_as_real(t) if t.is_complex() else t
+        for t in tensors
+        if (t.is_floating_point() or t.is_complex()) and t.numel()
+    )
     return all(math.isfinite(extreme) for t in floats for extreme in torch.aminmax(t))
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Tells whether we can compute with it: it is dense, and its floats are of a type that torch has arithmetic for."""
+    is_odd = tensor.is_floating_point() and tensor.dtype not in FLOATS
+    return tensor.layout == torch.strided and not tensor.is_quantized and not is_odd
 
 
 def layout_of(tensors: Tensors) -> Layout:

@@ -51,6 +51,7 @@ class CHFL(Method[GlobalHeader, Header, Header]):
     """The mean header teaches each client's own, on the client's own representations (our reading of the paper)."""
 
     travels: ClassVar = ("headers",)
+    kinds: ClassVar[tuple[str, ...]] = ("head", "global")
     colour: ClassVar[str] = "#d27896"
 
     lam: Annotated[float, Ge(0)] = 1.0  # of the distillation

@@ -38,6 +38,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
 
     needs_same_models: ClassVar[bool] = True
     travels: ClassVar = ("models",)
+    kinds: ClassVar[tuple[str, ...]] = ("head", "received")
     colour: ClassVar[str] = "#2310b4"
 
     @override

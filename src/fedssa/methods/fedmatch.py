@@ -59,6 +59,7 @@ class FedMatch(Method[Extractors, Flat, Flat]):
     needs_float_inputs: ClassVar[str] = "has a patch that multiplies inputs"
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
+    kinds: ClassVar[tuple[str, ...]] = ("head", "backbone")
     colour: ClassVar[str] = "#7887ff"
 
     rank: Annotated[int, Ge(1), Le(10**4)] = 32  # r, the width of the patch

@@ -49,6 +49,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
 
     needs_shared_model: ClassVar[bool] = True
     travels: ClassVar = ("shared models",)
+    kinds: ClassVar[tuple[str, ...]] = ("head", "small")
     colour: ClassVar[str] = "#964ba5"
 
     d1: Annotated[int, Ge(0)] = 0  # width of the small net's representation; 0: 100, or models.width if that is less

@@ -64,6 +64,7 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
     """Mean representations of the seen classes are averaged; representations are pulled towards them."""
 
     travels: ClassVar = ("prototypes",)
+    kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
     colour: ClassVar[str] = "#0066ef"
 
     lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes

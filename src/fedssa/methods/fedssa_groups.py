@@ -93,6 +93,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     groups: ClassVar[Literal["layout"]] = "layout"
     defaults: ClassVar = {"models": {"header_scale": 3.0}}
     travels: ClassVar = ("class rows", "prototypes", "extractors")
+    kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
     colour: ClassVar[str] = "#964b00"
 
     extractors: bool = True  # share extractors, among clients of one architecture

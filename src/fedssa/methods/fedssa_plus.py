@@ -72,6 +72,7 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     """FedSSA with FedProto's exchange and loss term on top: class rows and class prototypes travel together."""
 
     travels: ClassVar = ("class rows", "prototypes")
+    kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
     colour: ClassVar[str] = "#e0772e"
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA

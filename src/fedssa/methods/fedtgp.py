@@ -91,6 +91,7 @@ class FedTGP(Method[Trainable, Down, Up]):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"epochs": 100, "batch_size": 10, "momentum": 0.0}}
     travels: ClassVar = ("prototypes",)
     server_trains: ClassVar[bool] = True
+    kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
     colour: ClassVar[str] = "#a55a5a"
 
     lam: Annotated[float, Ge(0)] = 10.0  # λ, of the pull towards the prototypes

@@ -30,6 +30,7 @@ from fedssa.settings.later import without_later_defaults
 from fedssa.settings.metrics import metric_paths
 from fedssa.settings.models import Arch, Models, parse_models
 from fedssa.settings.sections import fixed, is_preset, own_defaults
+from fedssa.settings.toml import MAX_BYTES, beyond, parsed
 from fedssa.settings.training import LocalSection, local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
@@ -147,7 +148,9 @@ SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds"
 
 def read_recipe(path: Path) -> Table:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MAX_BYTES:
+            raise SettingsError(f"{path}: has more than {MAX_BYTES:,} bytes, so it is no recipe")
+        table = parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SettingsError(f"{path}: there is no such recipe") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -166,7 +169,7 @@ def override(table: Table, assignment: str) -> Table:
     if not sign or not all(path):
         raise SettingsError(f"--set {assignment}: should be key=value, for example local.epochs=2")
     try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
+        value = parsed(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
     return _put(table, path, value)
@@ -184,6 +187,8 @@ def _put(table: Table, path: list[str], value: object) -> Table:
 
 def parse_settings(table: Mapping[str, Any]) -> Settings:
     """Validates a recipe. What its file names by `file.py:name` it may also name from the current folder."""
+    if reason := beyond(table):
+        raise SettingsError(f"settings: {reason}")
     refuse_unknown("", table, ("seed", *SECTIONS))
     table = with_files(table, Path.cwd())
     for section in SECTIONS:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedssa.errors import SettingsError
 from fedssa.settings.recipe import override, parse_settings
-from fedssa.settings.toml import inline
+from fedssa.settings.toml import inline, parsed
 from fedssa.studies.plan import Planned
 
 LONGEST_NAME = 100  # of a directory, in characters
@@ -68,7 +68,7 @@ def read_axis(text: str) -> Axis:
 def _values(listed: str) -> list[Any]:
     """Reads TOML values separated by commas; a word that is no TOML is a string, as with --set."""
     try:
-        return list(tomllib.loads(f"values = [{listed}]")["values"])
+        return list(parsed(f"values = [{listed}]")["values"])
     except tomllib.TOMLDecodeError:
         return [override({}, f"value={word}")["value"] for word in listed.split(",")]
 

@@ -1,7 +1,7 @@
 """What a site says of its accuracy is checked before it is used, as closely as its payload."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from fedssa.errors import AnswerError
 from fedssa.records import ClassCounts, Scores
@@ -10,11 +10,15 @@ MAX_KINDS = 8  # how many kinds of inference a site may report
 ROUNDING = 1e-9  # how far an accuracy may be from that of the counts
 
 
-def check_scores(scores: Scores, num_classes: int, metrics: Collection[str]) -> None:
-    """Raises AnswerError unless they are of this task and of the metrics that were agreed on."""
+def check_scores(
+    scores: Scores, num_classes: int, metrics: Collection[str], known: Sequence[str] | None = None
+) -> None:
+    """Raises AnswerError unless they are of this task, of the metrics agreed on and of the method's known kinds."""
     kinds, accuracies = list(scores.test), (*scores.test.values(), *scores.val.values())
     if not 0 < len(kinds) <= MAX_KINDS or not all(re.fullmatch("[a-z_-]{1,20}", kind) for kind in kinds):
         raise AnswerError("kinds of inference that are none")
+    if known is not None and kinds != [kind for kind in known if kind == known[0] or kind in kinds]:
+        raise AnswerError(f"accuracies of {', '.join(kinds)}; the method has {', '.join(known)}, the first in any case")
     if scores.val and list(scores.val) != kinds:
         raise AnswerError("validation of other kinds than test")
     if not all(0 <= accuracy <= 1 for accuracy in accuracies):

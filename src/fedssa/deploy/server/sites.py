@@ -15,19 +15,14 @@ from flwr.app import Message, RecordDict
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
 from fedssa.deploy.messages import (
     Request,
-    answer_in,
-    check_norm,
     encoded_bytes,
     in_words,
-    info_in,
     refusal_in,
     to_records,
 )
+from fedssa.deploy.server.checks import Checks
 from fedssa.deploy.server.retry import Grid, PatientGrid
-from fedssa.deploy.server.scores import check_scores
 from fedssa.errors import AnswerError, Diverged
-from fedssa.records import Scores
-from fedssa.settings.metrics import metric_paths
 from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
@@ -69,7 +64,7 @@ class GridFederation:
         self._up = self._down = 0  # bytes of messages
         self._grid = PatientGrid(grid, poll)
         self._federation, self._run, self._note, self._poll = federation, run, note, poll
-        self._deploy, self._task = federation.deploy, federation.task
+        self._deploy, self._checks = federation.deploy, Checks.of(federation)
         self._here: dict[int, int] = {}  # client → node, of those online
         self._greeted: dict[str, int] = {}  # message → node, of hellos without an answer yet
         self._ask_at: dict[int, float] = {}  # nodes that have not answered, or were not let in → when to ask them again
@@ -112,9 +107,7 @@ class GridFederation:
 
     def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
         try:
-            info = info_in(_content(reply), self._task)
-            if info.start is not None:
-                self._check_scores(info.start)
+            info = self._checks.hello(_content(reply))
             self._bind(info, node, online)
         except AnswerError as error:
             self._ask_at[node] = time.monotonic() + ASK_AGAIN
@@ -189,19 +182,13 @@ class GridFederation:
         try:
             if refused is not None:
                 raise AnswerError(in_words(refused))
-            info, method = self.known.infos[request.client], self._federation.settings.method
             ctx = self._federation.context().at(request.t)
-            answer = answer_in(reply, request, method, info, ctx, self._deploy.max_bytes)
-            self._check_scores(answer.scores)
-            check_norm(answer.payload, self._deploy.norm_bound)
+            answer = self._checks.answer(reply, request, self.known.infos[request.client], ctx)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
             self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
             return Diverged(request.client, request.t) if refused == "diverged" else None
         return answer
-
-    def _check_scores(self, scores: Scores) -> None:
-        check_scores(scores, self._task.num_classes, metric_paths(self._federation.settings.run.metrics))
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):
