@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
 
-.PHONY: help demo docs site golden mutants test test-torch test-system system-packages check format bench clean
+.PHONY: help demo docs site golden mutants fuzz test test-torch test-system system-packages check format bench clean
 
 help:
 	@echo "make demo         run the quickstart with FedSSA and with Standalone, and draw the result"
@@ -17,6 +17,7 @@ help:
 	@echo "make golden       write the golden records of this machine again (a change of results)"
 	@echo "make docs         write the tables and pictures again that the program can make, and build the site: site/index.html"
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
+	@echo "make fuzz         give the program mistakes of every kind and count what becomes of them (CASES, SECONDS of each part)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md"
 	@echo "make clean        remove the environment, caches, the demo and the site; your runs stay"
@@ -81,6 +82,12 @@ site: $(VENV)/.dev
 
 mutants: $(VENV)/.dev
 	@$(BIN)/python -m tests.mutants
+
+CASES ?= 1000000
+SECONDS ?= 300
+
+fuzz: $(VENV)/.dev
+	@$(BIN)/python -W ignore -m tests.fuzz --cases $(CASES) --seconds $(SECONDS)
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -1,5 +1,6 @@
 """The smallest federation that is one: shared by the tests of runs, runtimes and the command line."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ def tiny(**sections: Any) -> dict[str, Any]:
         for name, new in sections.items()
     }
     return {**TINY, **merged}
+
+
+def without_digest(file: Path) -> dict[str, Any]:
+    """What a JSON file of a run says, for a test that writes it again as older editions did: without a digest."""
+    return {key: value for key, value in json.loads(file.read_text()).items() if key != "digest"}
 
 
 def method_of(name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedssa.records import ClassCounts, ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
 from fedssa.runs.directory import RunDir, fill_run_dir
+from tests.tiny import without_digest
 
 Accuracy = float | tuple[float, float | None]  # test, or test and validation (None: no validation samples)
 
@@ -96,7 +97,7 @@ def with_counts(run_dir: RunDir, hits: tuple[int, int], **metrics: float) -> Run
 
 def with_colour(run_dir: RunDir, colour: object) -> RunDir:
     """What a run writes about its method when it starts."""
-    head = json.loads((run_dir.path / "settings.json").read_text())
+    head = without_digest(run_dir.path / "settings.json")
     (run_dir.path / "settings.json").write_text(json.dumps(head | {"about": {"colour": colour}}))
     return RunDir.open(run_dir.path)
 

@@ -1,5 +1,6 @@
 """Who owns what: published parts stay apart, own partitions get the rows they name, and clients have names."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import Settings, parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.owners import Owners
-from tests.tiny import tiny, tree
+from tests.tiny import tiny, tree, without_digest
 
 HERE = "tests.simulate.test_owners"
 PARTS = ("train", "val", "test")
@@ -149,7 +150,7 @@ def test_who_held_what_is_remembered(tmp_path: Path) -> None:
     """Another order, column or part of the same samples would deal them otherwise in the middle of a run."""
     fedssa.run(BY_HOSPITAL, out=tmp_path / "run")
     settings_file = tmp_path / "run" / "settings.json"
-    settings_file.write_text(settings_file.read_text().replace('"dealt_digest": "', '"dealt_digest": "0'))
+    settings_file.write_text(json.dumps(without_digest(settings_file) | {"dealt_digest": "0"}))
     with pytest.raises(DataError, match="begun when clients held other samples"):
         fedssa.load_client_data(tmp_path / "run", 0)
 

@@ -19,7 +19,7 @@ from fedssa.report.read.summary import summarise
 from fedssa.runs.directory import RunDir
 from fedssa.studies.plan import one_pool, plan, run_all
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
-from tests.tiny import tiny, tree
+from tests.tiny import tiny, tree, without_digest
 
 
 def test_all_is_every_method_that_the_federation_allows_and_the_control(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_run_from_before_a_setting_was_added_is_not_run_again(tmp_path: Path) 
     """Its table lacks the key, which stands at its default; with another value it is another run."""
     (run,) = plan(tiny(), ["fedssa"], 1, tmp_path, keep_models=False)
     fedssa.run(run.settings, out=run.path)
-    head = json.loads((run.path / "settings.json").read_text())
+    head = without_digest(run.path / "settings.json")
     for section, key in (("local", "clip"), ("run", "store_memory"), ("method", "upload_form")):
         del head["settings"][section][key]
     (run.path / "settings.json").write_text(json.dumps(head))

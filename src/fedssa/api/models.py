@@ -9,14 +9,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from fedssa.api.result import RunResult
 from fedssa.core.samples import Form, Input, Inputs, as_input, count, form_of, from_json, in_words, rows
 from fedssa.core.split import SplitModel
 from fedssa.core.task import facts_of
-from fedssa.core.tensors import own
+from fedssa.core.tensors import own, save_sealed
 from fedssa.data.inputs import standard
 from fedssa.errors import DataError, FedSSAError, ModelError, RunDirError, SettingsError
 from fedssa.kernels import using
@@ -118,7 +117,7 @@ def _about(run_dir: RunDir, client: int | str) -> dict[str, str]:
 
 
 def _state_dict(net: SplitModel, about: dict[str, str]) -> bytes:
-    return save({name: own(tensor) for name, tensor in net.state_dict().items()}, metadata=about)
+    return save_sealed({name: own(tensor) for name, tensor in net.state_dict().items()}, about)
 
 
 def _onnx(net: SplitModel, form: Form, about: dict[str, str]) -> bytes:

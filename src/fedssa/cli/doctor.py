@@ -6,8 +6,12 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from fedssa.cli.common import app, print_list
+from fedssa.cli.completion import runs
 from fedssa.errors import DataError
 
 EXTRAS = {
@@ -24,9 +28,23 @@ EXTRAS = {
 
 
 @app.command()
-def doctor() -> None:
-    """Say what is installed, what is missing, and how fast this machine is."""
-    print_list(dict(examine()))
+def doctor(
+    run_dir: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="A run directory to check.", show_default=False, autocompletion=runs),
+    ] = None,
+) -> None:
+    """Say what is installed, what is missing, and how fast this machine is; or check every file of a run."""
+    if run_dir is None:
+        print_list(dict(examine()))
+        return
+    from fedssa.simulate.examine import SOUND
+    from fedssa.simulate.examine import examine as examine_run
+
+    found = dict(examine_run(run_dir))
+    print_list(found)
+    if any(said != SOUND for said in found.values()):
+        raise typer.Exit(2)
 
 
 def examine() -> Iterator[tuple[str, str]]:

@@ -93,7 +93,11 @@ def plain_in(value: object) -> dict[str, Any]:
 
 def digest(value: object) -> str:
     """Equal digests mean equal names, shapes, types and bits of tensors, and equal plain values."""
-    of_tensors, plain = digest_of_tensors(tensors_in(value)), plain_in(value)
+    return _digest(tensors_in(value), plain_in(value))
+
+
+def _digest(tensors: Tensors, plain: dict[str, Any]) -> str:
+    of_tensors = digest_of_tensors(tensors)
     if not plain:
         return of_tensors
     return sha256((of_tensors + json.dumps(plain, sort_keys=True)).encode()).hexdigest()
@@ -185,6 +189,13 @@ def unseal(kind: type[T], blob: bytes) -> T:
     if digest(value) != sealed:
         raise AnswerError("its digest does not fit its content")
     return value
+
+
+def verify_seal(blob: bytes) -> None:
+    """Raises AnswerError unless a sealed message is what was written, whatever its type."""
+    meta, tensors = unpack(blob)
+    if _digest(tensors, plain_in(meta.get("fields"))) != meta.get("digest"):
+        raise AnswerError("its digest does not fit its content")
 
 
 def _made(kind: Any, node: Any, path: str, left: Tensors) -> Any:

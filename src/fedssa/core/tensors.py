@@ -104,13 +104,45 @@ def pack(meta: dict[str, Any], tensors: Tensors) -> bytes:
 def unpack(blob: bytes) -> tuple[dict[str, Any], Tensors]:
     tensors = tensors_of(blob)
     try:
-        header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
-        meta = json.loads(header["__metadata__"]["meta"])
+        meta = json.loads(_header_of(blob)["__metadata__"]["meta"])
     except Exception as error:  # a header may hold anything
         raise AnswerError(f"not a message of ours: {error}") from error
     if not isinstance(meta, dict):
         raise AnswerError("not a message of ours: its metadata is no object")
     return meta, tensors
+
+
+def save_sealed(tensors: Tensors, about: dict[str, str]) -> bytes:
+    """Makes a safetensors file whose metadata say what it is about, with a digest of all that."""
+    return _in_order(save(tensors, metadata={**about, "digest": _seal_of(tensors, about)}))
+
+
+def load_sealed(blob: bytes) -> tuple[dict[str, str], Tensors]:
+    """Reads what `save_sealed` made, or raises AnswerError; files of older editions have no digest."""
+    tensors = tensors_of(blob)
+    about = _header_of(blob).get("__metadata__") or {}
+    sealed = about.pop("digest", None)
+    if sealed is not None and sealed != _seal_of(tensors, about):
+        raise AnswerError("its digest does not fit its content")
+    return about, tensors
+
+
+def _seal_of(tensors: Tensors, about: dict[str, str]) -> str:
+    return sha256((digest(tensors) + json.dumps(about, sort_keys=True)).encode()).hexdigest()
+
+
+def _in_order(blob: bytes) -> bytes:
+    """Puts the metadata in order, since safetensors writes several in any, and equal models should be equal files."""
+    header, length = _header_of(blob), int.from_bytes(blob[:8], "little")
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    said = json.dumps(header, separators=(",", ":")).encode()
+    said += b" " * (-len(said) % 8)
+    return len(said).to_bytes(8, "little") + said + blob[8 + length :]
+
+
+def _header_of(blob: bytes) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")]) if blob else {}
+    return header
 
 
 def blob_of(tensors: Tensors) -> bytes:

@@ -4,7 +4,7 @@ A run directory holds
 
     settings.json      the resolved settings, what repeats the run, the digest of the data, the format
     environment.json   versions, machine, kernel
-    rounds.jsonl       one RoundRecord a line; equal runs give equal files
+    rounds.jsonl       one RoundRecord a line, chained by digests; equal runs give equal files
     timings.jsonl      seconds a round, and across sites the bytes of its messages; they differ from run to run
     store/             client states and server state, while the run is going
     models/            the final models of clients that trained, one safetensors file each
@@ -13,19 +13,26 @@ A run directory holds
     outcome.json       how the run ended; absent while it has not
     checkpoint.safetensors, faults.jsonl   only across sites: what a restart needs, and who was absent or dropped
 
+Every file carries digests (`fedssa.runs.seal`), and what reads it names the file if they do not fit.
 Nothing here imports torch, so that reports start fast.
 """
 
 import json
 import os
+import struct
+import warnings
+import zipfile
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedssa.errors import RunDirError
+from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.files import append_line, dump_json, read_json, whole_lines, write_atomically
+from fedssa.runs.seal import Chain, sealed, unsealed
 
+DAMAGED_NPZ = (OSError, ValueError, KeyError, RuntimeError, EOFError, struct.error, zipfile.BadZipFile, zlib.error)
 FORMAT = 1  # of run directories; a directory of another format is refused
 
 
@@ -105,46 +112,110 @@ class RunDir:
     def outcome(self) -> Outcome | None:
         if not (self.path / "outcome.json").exists():
             return None
+        file = self.path / "outcome.json"
         try:
-            return Outcome(**read_json(self.path / "outcome.json"))
+            outcome = Outcome(**read_json(file))
         except TypeError as error:
-            raise RunDirError(f"{self.path / 'outcome.json'}: damaged ({error})") from error
+            raise RunDirError(f"{file}: damaged ({error}); restore it from a copy") from error
+        if outcome.kind not in ("finished", "diverged") or type(outcome.t) not in (int, type(None)):
+            raise RunDirError(f"{file}: damaged (it does not say how the run ended); restore it from a copy")
+        return outcome
 
     def records(self) -> list[RoundRecord]:
         """Reads all whole lines; while the run is going, the last one may still be incomplete."""
-        try:
-            return [RoundRecord.from_json(line) for line in whole_lines(self.rounds_file)]
-        except (OSError, ValueError) as error:
-            raise RunDirError(f"{self.rounds_file}: damaged ({error}); restore it from a copy") from error
+        records = self._records(None, Chain())
+        self._refuse_cut(records)
+        return records
 
-    def timings(self) -> list[dict[str, Any]]:
-        """Returns the timings that can be read; the others are left out, since nothing depends on them."""
-        try:
-            timings = [json.loads(line) for line in whole_lines(self.timings_file)]
-        except (OSError, ValueError):
-            return []
-        return [timing for timing in timings if isinstance(timing, dict) and {"t", "seconds"} <= timing.keys()]
-
-    # -- writing -------------------------------------------------------------------------------------------
-    def append(self, record: RoundRecord) -> int:
-        """Writes one record and returns the length of the file, which is committed with the round."""
-        return append_line(self.rounds_file, record.to_json())
-
-    def append_timing(self, timing: dict[str, Any]) -> None:
-        append_line(self.timings_file, json.dumps(timing))
-
-    def roll_back(self, record_bytes: int, next_round: int) -> None:
-        """Forgets what was written after the last commit."""
+    def committed(self, record_bytes: int, chain: Chain) -> list[RoundRecord]:
+        """Reads what is committed; the chain goes along, so that the next line can be written with it."""
         if not self.rounds_file.exists() or self.rounds_file.stat().st_size < record_bytes:
             raise RunDirError(
                 f"{self.rounds_file}: shorter than when its last round was committed; restore it from a copy"
             )
+        return self._records(record_bytes, chain)
+
+    def _records(self, end: int | None, chain: Chain) -> list[RoundRecord]:
+        records = list[RoundRecord]()
+        try:
+            for line in whole_lines(self.rounds_file, end):
+                records.append(chain.record(line))
+        except (OSError, ValueError) as error:
+            where = f"line {len(records) + 1}: {error}"
+            raise RunDirError(f"{self.rounds_file}: damaged ({where}); restore it from a copy") from error
+        return records
+
+    def _refuse_cut(self, records: list[RoundRecord]) -> None:
+        outcome, last = self.outcome(), records[-1].t if records else -2
+        if outcome is None or outcome.t is None:
+            return
+        expected = outcome.t - (outcome.kind == "diverged")
+        if last != expected:
+            raise RunDirError(
+                f"{self.rounds_file}: ends with round {last}, the run with round {expected}; restore it from a copy"
+            )
+
+    def timings(self) -> list[dict[str, Any]]:
+        """Returns the timings that can be read; the others are left out with a warning, since no result needs them."""
+        lines = self.timing_lines()
+        timings = [timing for timing in lines if timing is not None]
+        if len(timings) < len(lines):
+            warnings.warn(
+                f"{self.timings_file}: {len(lines) - len(timings)} of {len(lines)} lines are damaged and left out; "
+                "restore it from a copy",
+                FedSSAWarning,
+                stacklevel=2,
+            )
+        return timings
+
+    def representations(self) -> tuple[Any, Any, Any]:
+        """Returns the arrays of representations, labels and clients."""
+        import numpy as np
+
+        file = self.representations_file
+        try:
+            with zipfile.ZipFile(file) as parts:
+                if (bad := parts.testzip()) is not None:  # numpy itself may stop before a checksum
+                    raise ValueError(f"{bad} does not fit its checksum")
+            with np.load(file, allow_pickle=False) as arrays:
+                return arrays["representations"], arrays["labels"], arrays["clients"]
+        except DAMAGED_NPZ as error:
+            raise RunDirError(f"{file}: damaged ({error}); run it again") from error
+
+    def timing_lines(self) -> list[dict[str, Any] | None]:
+        """Returns every timing, and None for a line that is damaged."""
+        try:
+            return [_timing(line, self.timings_file) for line in whole_lines(self.timings_file)]
+        except OSError:
+            return []
+
+    # -- writing -------------------------------------------------------------------------------------------
+    def append(self, record: RoundRecord, chain: Chain | None = None) -> int:
+        """Writes one record and returns the length of the file, which is committed with the round."""
+        return append_line(self.rounds_file, chain.line(record) if chain else record.to_json())
+
+    def append_timing(self, timing: dict[str, Any]) -> None:
+        append_line(self.timings_file, json.dumps(sealed(timing, self.timings_file)))
+
+    def roll_back(self, record_bytes: int, next_round: int) -> None:
+        """Forgets what was written after the last commit."""
         os.truncate(self.rounds_file, record_bytes)
         kept = [timing for timing in self.timings() if timing["t"] < next_round]
-        write_atomically(self.timings_file, "".join(json.dumps(t) + "\n" for t in kept).encode())
+        write_atomically(
+            self.timings_file, "".join(json.dumps(sealed(t, self.timings_file)) + "\n" for t in kept).encode()
+        )
 
     def write_outcome(self, outcome: Outcome) -> None:
-        write_atomically(self.path / "outcome.json", dump_json(asdict(outcome)))
+        file = self.path / "outcome.json"
+        write_atomically(file, dump_json(asdict(outcome), file))
+
+
+def _timing(line: bytes, file: Path) -> dict[str, Any] | None:
+    try:
+        timing = unsealed(json.loads(line), file)
+    except (ValueError, AttributeError, RecursionError):  # no JSON, or no object
+        return None
+    return timing if {"t", "seconds"} <= timing.keys() else None
 
 
 def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
@@ -162,7 +233,8 @@ def fill_run_dir(run_dir: RunDir, environment: dict[str, Any]) -> None:
         **({"client_names": run_dir.client_names} if run_dir.client_names else {}),
         **({"dealt_digest": run_dir.dealt_digest} if run_dir.dealt_digest else {}),
     }
-    (run_dir.path / "settings.json").write_bytes(dump_json(head))
-    (run_dir.path / "environment.json").write_bytes(dump_json(environment))
+    for name, content in (("settings.json", head), ("environment.json", environment)):
+        file = run_dir.path / name
+        file.write_bytes(dump_json(content, file))
     run_dir.rounds_file.touch()
     run_dir.timings_file.touch()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import RunDirError
+from fedssa.runs.seal import sealed, unsealed
 from fedssa.runs.system import IS_WINDOWS
 
 CHECKPOINT = "checkpoint.safetensors"  # of a run across sites, and of no other
@@ -39,9 +40,12 @@ def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
         raise RunDirError(f"{run_dir}: cannot be written ({error.strerror}); {advice}") from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, keep: Path | None = None) -> None:
+    """Replaces a file; the old one stays under the name `keep`, if that is given."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(content)
+    if keep is not None:
+        os.replace(path, keep)  # noqa: PTH105
     os.replace(temporary, path)  # noqa: PTH105 (one name for the rename that commits, here and in the store)
 
 
@@ -74,13 +78,13 @@ def append_line(path: Path, line: str) -> int:
         return file.tell()
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    content = path.read_bytes()
+def whole_lines(path: Path, end: int | None = None) -> list[bytes]:
+    content = path.read_bytes()[:end]
     return content[: content.rfind(b"\n") + 1].splitlines()
 
 
-def dump_json(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1) + "\n").encode()
+def dump_json(value: dict[str, Any], file: Path) -> bytes:
+    return (json.dumps(sealed(value, file), indent=1) + "\n").encode()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -88,8 +92,11 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise RunDirError(f"{path.parent}: not a run directory (it has no {path.name})") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDirError(f"{path}: cannot be read ({error})") from error
     if not isinstance(value, dict):
         raise RunDirError(f"{path}: damaged (not a JSON object)")
-    return value
+    try:
+        return unsealed(value, path)
+    except ValueError as error:
+        raise RunDirError(f"{path}: damaged ({error}); restore it from a copy") from error

@@ -11,6 +11,7 @@ from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import how_to_continue
 from fedssa.runs.lock import holder
+from fedssa.runs.seal import Chain
 
 PATIENCE = 30.0  # seconds without a round before a run counts as standing still, and at least
 PATIENT_ROUNDS = 5  # times as long as a usual round takes
@@ -24,7 +25,7 @@ class WatchedRun:
         self._forget()
 
     def _forget(self) -> None:
-        self._offset, self.rounds_done = 0, 0
+        self._offset, self.rounds_done, self._chain = 0, 0, Chain()
         self.points: list[tuple[int, float]] = []  # rounds finished, percent
 
     def poll(self) -> list[RoundRecord]:
@@ -36,7 +37,7 @@ class WatchedRun:
                 file.seek(self._offset)
                 content = file.read()
             content = content[: content.rfind(b"\n") + 1]
-            new = [RoundRecord.from_json(line) for line in content.splitlines()]
+            new = [self._chain.record(line) for line in content.splitlines()]
         except (OSError, ValueError) as error:
             raise RunDirError(f"{self.run_dir.rounds_file}: cannot be read ({error})") from error
         self._offset += len(content)

@@ -15,6 +15,7 @@ from fedssa.errors import Diverged, FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import sync, writing
+from fedssa.runs.seal import Chain
 
 GROWTH_TO_WARN_OF = 10.0  # times the norm that a client's rows had when it was first heard
 
@@ -38,11 +39,12 @@ class Journal:
     ) -> None:
         """`remedy` says what to do about a growing header; `durable` rounds survive a crash of the machine too."""
         self.dir, self._save, self._remedy, self._durable = run_dir, save, remedy, durable
-        with writing(run_dir.path):
-            run_dir.roll_back(record_bytes, next_round)
-        self.records = run_dir.records()
+        self._chain = Chain()
+        self.records = run_dir.committed(record_bytes, self._chain)
         if len(self.records) != next_round + 1:
             raise RunDirError(f"{run_dir.rounds_file}: does not fit the last commit; restore it from a copy")
+        with writing(run_dir.path):
+            run_dir.roll_back(record_bytes, next_round)
         self._first_norms: dict[int, float] = {}  # of each client's header, when it was first heard
         for record in self.records:
             self._note_norms(record)
@@ -77,7 +79,7 @@ class Journal:
     def _commit(self, finished: Round, timing: dict[str, Any]) -> None:
         record = finished.record
         with writing(self.dir.path):
-            length = self.dir.append(record)
+            length = self.dir.append(record, self._chain)
             if self._durable:
                 sync(self.dir.rounds_file)
             self._save(record, finished.server, length)

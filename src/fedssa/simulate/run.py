@@ -30,6 +30,8 @@ from fedssa.simulate.own_models import KEY, refuse_changed
 from fedssa.simulate.population import Clients, clients_for, clients_of, settings_of
 from fedssa.simulate.saved_models import write_models, write_representations
 
+REMEDY = "; restore it from a copy"  # of a damage, where there is no other
+
 
 def default_out(settings: Settings, name: str) -> Path:
     method = settings.table["method"]["name"].rpartition(":")[2]
@@ -158,9 +160,23 @@ class Run:
         self.dir, self.settings = run_dir, clients.settings
         self._clients, self._lock, self._pool = clients, lock, pool
         self._store = ClientStore(run_dir.store, clients.groups, clients.messages.server)
-        committed = self._store.committed
-        remedy = growth_remedy(self.settings.method)
-        self._journal = Journal(run_dir, committed.next_round, committed.record_bytes, self._save, remedy=remedy)
+        try:
+            self._journal = self._opened_journal()
+        except RunDirError as damage:
+            self._store.go_back(damage)
+            self._journal = self._opened_journal()
+        if self._store.damage is not None:
+            what, t = str(self._store.damage).removesuffix(REMEDY), len(self.records) - 1
+            warnings.warn(
+                f"{what}; the run goes on from the commit before, with round {t}", FedSSAWarning, stacklevel=3
+            )
+
+    def _opened_journal(self) -> Journal:
+        """Opens the journal at the last commit, and refuses records and states that do not fit it."""
+        committed, remedy = self._store.committed, growth_remedy(self.settings.method)
+        journal = Journal(self.dir, committed.next_round, committed.record_bytes, self._save, remedy=remedy)
+        self._store.verify(self._clients.slots(self.dir.store), journal.records)
+        return journal
 
     @property
     def records(self) -> list[RoundRecord]:

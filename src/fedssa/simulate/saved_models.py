@@ -5,15 +5,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
 from fedssa.core.samples import LocalData, from_json
 from fedssa.core.seeds import seeded
 from fedssa.core.split import SplitModel
-from fedssa.core.tensors import copy_in, module_state
+from fedssa.core.tensors import Tensors, copy_in, load_sealed, module_state, save_sealed
 from fedssa.core.training import representations
-from fedssa.errors import RunDirError
+from fedssa.errors import AnswerError, ModelError, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import is_across_sites
 from fedssa.settings.recipe import Settings
@@ -38,7 +36,7 @@ def write_models(run_dir: RunDir, store: ClientStore) -> None:
         if slot != NO_SLOT:
             state = slots.read(store.groups[client], slot, client)
             net = {name.removeprefix("net."): t for name, t in state.items() if name.startswith("net.")}
-            (staging / run_dir.model_file(client).name).write_bytes(save(net, metadata={"client": str(client)}))
+            (staging / run_dir.model_file(client).name).write_bytes(save_sealed(net, {"client": str(client)}))
     os.rename(staging, final)  # noqa: PTH104
 
 
@@ -79,12 +77,23 @@ def load_client(run_dir: Path | str, client: int | str) -> SplitModel:
         if reason := _why_no_model(directory, settings, client):
             raise RunDirError(reason)
         return clients_of(directory, settings).client(client).net.eval()  # this client never trained
-    net = _built(directory, settings, client)
+    net, weights = _built(directory, settings, client), read_model(file, client)
     try:
-        copy_in(load(file.read_bytes()), module_state(net))
-    except (OSError, SafetensorError) as error:
-        raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
+        copy_in(weights, module_state(net))
+    except ModelError as error:
+        raise RunDirError(f"{file}: damaged ({error}); restore it from a copy") from error
     return net.eval()
+
+
+def read_model(file: Path, client: int) -> Tensors:
+    """Returns the weights of a client, or names the file if it is damaged or another client's."""
+    try:
+        about, weights = load_sealed(file.read_bytes())
+    except (OSError, AnswerError) as error:
+        raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
+    if about.get("client") != str(client):
+        raise RunDirError(f"{file}: is the model of client {about.get('client')}; restore it from a copy")
+    return weights
 
 
 def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
@@ -95,11 +104,18 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
         check_unchanged(directory.path, sites.names[client], net, directory.environment())
         return net
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
-    group = settings.groups_of([directory.client_name(k) for k in range(settings.num_clients)])[client]
+    group = groups_in(directory, settings)[client]
     with seeded(settings.seed, "start", client=client):
         net = builder_of(settings, group, task)()
     check_unchanged(directory.path, settings.archs[group].model, net, directory.environment())
     return net
+
+
+def groups_in(directory: RunDir, settings: Settings) -> list[int]:
+    """Returns every client's group, without its data."""
+    if isinstance(settings, SiteSettings):
+        return list(range(settings.num_clients))
+    return settings.groups_of([directory.client_name(k) for k in range(settings.num_clients)])
 
 
 def load_client_data(run_dir: Path | str, client: int | str) -> LocalData:

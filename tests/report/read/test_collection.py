@@ -13,6 +13,7 @@ from fedssa.errors import RunDirError
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import find_runs, gather
 from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
+from tests.tiny import without_digest
 
 ROUNDS: list[dict[int, Accuracy]] = [{0: 0.1, 1: 0.2, 2: 0.3}, {0: 0.5}, {1: 0.6}]
 
@@ -35,12 +36,12 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def _change(path: Path, section: str, value: object) -> None:
-    head = json.loads((path / "settings.json").read_text())
+    head = without_digest(path / "settings.json")
     _change_head(path, "settings", head["settings"] | {section: value})
 
 
 def _change_head(path: Path, key: str, value: object) -> None:
-    head = json.loads((path / "settings.json").read_text())
+    head = without_digest(path / "settings.json")
     (path / "settings.json").write_text(json.dumps(head | {key: value}))
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from fedssa.core.message import digest, message
 from fedssa.errors import RunDirError
-from fedssa.simulate.engine.store import NO_SLOT, ClientStore
+from fedssa.simulate.engine.store import NO_SLOT, PREVIOUS, ClientStore
 
 
 @message
@@ -45,7 +45,9 @@ def test_the_smallest_free_slots_of_each_group_are_taken(tmp_path: Path) -> None
     jobs = store.jobs([0, 4], t=1)
     assert {k: (job.read_slot, job.write_slot) for k, job in jobs.items()} == {0: (0, 2), 4: (NO_SLOT, 3)}
     store.commit(2, 0, None)
-    assert store.jobs([2], t=2)[2].write_slot == 0  # what client 0 left
+    assert store.jobs([2], t=2)[2].write_slot == 4  # what client 0 left belongs to the commit before
+    store.commit(3, 0, None)
+    assert store.jobs([2], t=3)[2].write_slot == 0
 
 
 def test_a_round_that_was_not_committed_takes_no_slot(tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ def test_a_store_that_is_opened_again_goes_on_as_if_it_had_stayed_open(tmp_path:
         used = {(groups[k], slot) for k, slot in enumerate(stays.committed.slots.tolist()) if slot != NO_SLOT}
         assert not used & {(groups[k], job.write_slot) for k, job in jobs.items()}  # nothing that counts is written
         stays.commit(t + 1, 0, None, left_out=rng.sample(clients, rng.randrange(4)))
-    assert int(stays.committed.slots.max()) < 7 + 5  # a group's file holds its clients and one cohort
+    assert int(stays.committed.slots.max()) < 7 + 2 * 5  # a group's file holds its clients and two cohorts
 
 
 def test_clients_that_are_left_out_keep_their_slots(tmp_path: Path) -> None:
@@ -120,6 +122,7 @@ class Others:
 
 def test_an_index_that_is_damaged_or_of_another_run_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path / "store", [0, 0]).commit(1, 0, Rows(torch.ones(2)))
+    (tmp_path / "store" / PREVIOUS).unlink()  # there is no way back
     for groups, kind, reason in (([0, 0, 0], Rows, "slots is"), ([0, 0], Others, "server.others is missing")):
         with pytest.raises(RunDirError, match=f"cannot be read .*{reason}.*; restore it from a copy"):
             ClientStore(tmp_path / "store", groups, kind)

@@ -5,16 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-
 from fedssa.core.samples import from_json, written
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task, TaskFacts
-from fedssa.core.tensors import copy_in, module_state, own
+from fedssa.core.tensors import copy_in, load_sealed, module_state, own, save_sealed
 from fedssa.deploy.site.disk import Saved, StateDir
-from fedssa.errors import RunDirError
+from fedssa.errors import AnswerError, RunDirError
 from fedssa.runs.files import write_durably
 from fedssa.sites.site import load_net
 
@@ -26,7 +23,7 @@ def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved
     net = {name.removeprefix("net."): own(t) for name, t in saved.state.items() if name.startswith("net.")}
     about = {"task": json.dumps(asdict(saved.task)), "run": saved.run, "round": str(saved.t)}
     try:
-        write_durably(target, save(net, metadata=about))
+        write_durably(target, save_sealed(net, about))
     except OSError as error:
         raise RunDirError(f"{target}: cannot be written ({error.strerror})") from error
     return saved
@@ -35,10 +32,9 @@ def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved
 def load_exported(path: Path, site: str) -> SplitModel:
     """Builds the model with the site's own code, as when it took part, and loads the file's weights into it."""
     try:
-        blob = path.read_bytes()
-        about = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])["__metadata__"]
-        task, weights = _task(json.loads(about["task"])), load(blob)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        about, weights = load_sealed(path.read_bytes())
+        task = _task(json.loads(about["task"]))
+    except (OSError, ValueError, KeyError, TypeError, AnswerError) as error:
         raise RunDirError(f"{path}: is not an exported model ({error})") from error
     net = _built(site, task)
     copy_in(weights, module_state(net))

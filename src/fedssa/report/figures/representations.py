@@ -1,6 +1,5 @@
 """Representations of test samples are drawn in two dimensions, coloured by class and by model."""
 
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,11 +38,7 @@ def tsne_figures(run_dir: RunDir, label: str) -> list[Figure]:
 
 def _read(run_dir: RunDir) -> tuple[Array, Array, Array]:
     file = run_dir.representations_file
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            rows, labels, clients = (arrays[name] for name in ("representations", "labels", "clients"))
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise RunDirError(f"{file}: damaged ({error}); run it again") from error
+    rows, labels, clients = run_dir.representations()
     whole = all(np.issubdtype(part.dtype, np.integer) and part.shape == rows.shape[:1] for part in (labels, clients))
     if rows.ndim != 2 or not whole or not np.isfinite(rows.astype(np.float32)).all():
         raise RunDirError(f"{file}: damaged (its arrays do not fit); run it again")

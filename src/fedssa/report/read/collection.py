@@ -89,7 +89,6 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
 def _read(path: Path, name: str) -> Found:
     run_dir = RunDir.open(path)
     _check_head(path / "settings.json", run_dir)
-    _check_outcome(path / "outcome.json", run_dir)
     environment, records = run_dir.environment(), run_dir.records()
     if trouble := next(filter(None, map(_trouble, records)), None):
         raise RunDirError(f"{run_dir.rounds_file}: damaged ({trouble}); restore it from a copy")
@@ -124,13 +123,6 @@ def _check_head(file: Path, run_dir: RunDir) -> None:
 
 def _names_a_model(entry: object) -> bool:
     return isinstance(entry, str) or (isinstance(entry, Mapping) and isinstance(entry.get("name"), str))
-
-
-def _check_outcome(file: Path, run_dir: RunDir) -> None:
-    outcome = run_dir.outcome()
-    said: tuple[object, object] = (outcome.kind, outcome.t) if outcome else ("", None)
-    if not (isinstance(said[0], str) and isinstance(said[1], (int, type(None)))):
-        raise RunDirError(f"{file}: damaged (it does not say how the run ended); restore it from a copy")
 
 
 def _trouble(record: RoundRecord) -> str | None:

@@ -14,6 +14,7 @@ from fedssa.core.client import Client
 from fedssa.core.tensors import Tensors, bytes_of, digest, own
 from fedssa.errors import RunDirError
 from fedssa.runs.files import writing
+from fedssa.runs.seal import sealed, unsealed
 from fedssa.runs.system import give_back, write_some
 
 ALIGNMENT = 64  # bytes; within a slot every tensor starts on it
@@ -31,12 +32,18 @@ class Layout:
     def of(cls, state: Tensors) -> "Layout":
         return cls(tuple((n, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for n, t in state.items()))
 
-    def to_json(self) -> str:
-        return json.dumps(self.tensors)
+    def to_json(self, file: Path) -> str:
+        return json.dumps(sealed({"tensors": self.tensors}, file))
 
     @classmethod
-    def from_json(cls, text: str) -> "Layout":
-        return cls(tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(text)))
+    def read(cls, file: Path) -> "Layout":
+        """Reads a layout, or raises ValueError; older editions wrote the list alone."""
+        said = json.loads(file.read_bytes())
+        listed = unsealed(said, file)["tensors"] if isinstance(said, dict) else said
+        layout = cls(tuple((str(name), str(dtype), tuple(map(int, shape))) for name, dtype, shape in listed))
+        if not all(isinstance(getattr(torch, dtype, None), torch.dtype) for _, dtype, _ in layout.tensors):
+            raise ValueError("a type that torch does not have")
+        return layout
 
     def views(self, slot: torch.Tensor) -> Tensors:
         """Returns the tensors of a slot as views of its bytes."""
@@ -101,19 +108,31 @@ class Slots:
 
     def _stored(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
         """Returns a state as views of one piece of memory; `check` compares all of it with its digest."""
-        layout = self._read_layout(group)
-        try:
-            content = _read_at(self._file(group), slot * layout.slot_size, layout.slot_size)
-        except OSError as error:
-            raise RunDirError(
-                f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
-            ) from error
+        content = self._content(group, slot, self._read_layout(group).slot_size)
         if content is not None:
-            state = layout.views(content)
+            state = self._read_layout(group).views(content)
             written_by, _, expected = HEADER.unpack_from(bytes_of(content))
             if written_by == client and (not check or digest(state) == expected.hex()):
                 return state
         raise RunDirError(f"{self._file(group)}: slot {slot} of client {client} is damaged; restore it from a copy")
+
+    def verify(self, group: int, slot: int, client: int, state_digest: str, *, whole: bool) -> None:
+        """Raises RunDirError unless the slot holds, by its header or as a `whole`, what the client's record says."""
+        if whole:
+            self._stored(group, slot, client, check=True)
+        header = self._content(group, slot, HEADER.size)
+        if header is None or HEADER.unpack(bytes_of(header))[::2] != (client, bytes.fromhex(state_digest)):
+            where = f"{self._file(group)}: slot {slot} of client {client}"
+            raise RunDirError(f"{where} is not what its record says; restore it from a copy")
+
+    def _content(self, group: int, slot: int, size: int) -> torch.Tensor | None:
+        """Reads the first bytes of a slot; None if the file is too short."""
+        try:
+            return _read_at(self._file(group), slot * self._read_layout(group).slot_size, size)
+        except OSError as error:
+            raise RunDirError(
+                f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
+            ) from error
 
     def _file(self, group: int) -> Path:
         return self._folder / f"group-{group}.slots"
@@ -125,7 +144,7 @@ class Slots:
         if group not in self._layouts and not file.exists():
             own = file.with_suffix(f".{os.getpid()}")  # workers may write the same layout at the same time
             with writing(self._folder.parent):
-                own.write_text(layout.to_json())
+                own.write_text(layout.to_json(file))
                 os.replace(own, file)  # noqa: PTH105
         if self._read_layout(group) != layout:
             raise RunDirError(
@@ -138,8 +157,8 @@ class Slots:
         if group not in self._layouts:
             file = self._folder / f"group-{group}.json"
             try:
-                self._layouts[group] = Layout.from_json(file.read_text())
-            except (OSError, ValueError) as error:
+                self._layouts[group] = Layout.read(file)
+            except (OSError, ValueError, TypeError, KeyError) as error:
                 raise RunDirError(f"{file}: cannot be read ({error}); restore it from a copy") from error
         return self._layouts[group]
 

@@ -2,8 +2,9 @@
 
 Clients with the same architecture form a group; a group's states are equal in layout and live in the slots
 of one file. A round writes new states to free slots only. One atomic rename of the index (slot of each
-client, next round, server state, length of the record file) commits the round; then the old slots are free.
-A client that never trained has no slot: its start is a function of (seed, client).
+client, next round, server state, length of the record file) commits the round. The commit before it is kept, with its
+slots: if the last one turns out to be damaged, the run goes on from there, and since rounds are a function of what they
+begin with, it has the same result. A client that never trained has no slot: its start is a function of (seed, client).
 
 This survives the death of any process at any moment, not that of the machine: the index is not synced to disk.
 """
@@ -21,9 +22,12 @@ from fedssa.core.fields import Shapes, i64
 from fedssa.core.message import check, message, of, seal, unseal
 from fedssa.core.method import Server
 from fedssa.errors import AnswerError, RunDirError
+from fedssa.records import RoundRecord
 from fedssa.runs.files import write_atomically
+from fedssa.simulate.engine.slots import Slots
 
 NO_SLOT = -1
+INDEX, PREVIOUS = "index.safetensors", "previous.safetensors"  # the last commit, and the one before
 
 
 @message
@@ -59,17 +63,52 @@ class ClientStore:
     def __init__(self, folder: Path, groups: Sequence[int], server_kind: Any) -> None:
         """`groups` holds each client's group; `server_kind` is the type of the server's state between two rounds."""
         self.folder = folder
-        self._index = folder / "index.safetensors"
-        self.groups = groups
-        self.committed = _read_index(self._index, len(groups), server_kind)
-        self._free = _free_slots(self.committed.slots.tolist(), groups)
+        self._index, self._previous = folder / INDEX, folder / PREVIOUS
+        self.groups, self._server_kind = groups, server_kind
+        self.damage: RunDirError | None = None  # why the last commit is left out, if it is
+        try:
+            self._open(self._index)
+        except RunDirError as damage:
+            self.go_back(damage)
+
+    def _open(self, index: Path) -> None:
+        self.committed = _read_index(index, len(self.groups), self._server_kind)
+        before = self._before() if self.damage is None else None
+        kept = [self.committed.slots.tolist(), *([before.slots.tolist()] if before else [])]
+        self._free = _free_slots(kept, self.groups)
+        pairs = enumerate(zip(kept[0], kept[-1], strict=True))
+        self._resting = {client: then for client, (now, then) in pairs if then not in (now, NO_SLOT)}
         self._pending: dict[int, int] = {}
-        self._written: set[int] = set()  # clients whose states this process has committed itself
+        self._written: set[int] = set()  # clients whose states this process has committed or verified itself
+
+    def _before(self) -> AnyCommit | None:
+        """Returns the commit before the last one, if it is there; without it, nothing is lost but a way back."""
+        try:
+            return _read_index(self._previous, len(self.groups), self._server_kind)
+        except RunDirError:
+            return None
+
+    def go_back(self, damage: RunDirError) -> None:
+        """Goes back to the commit before the last one, because that is damaged; raises the damage if it cannot.
+
+        Nothing is written before the next commit, which replaces the damaged one.
+        """
+        if self.damage is not None or self._before() is None:
+            raise damage
+        self.damage = damage
+        self._open(self._previous)
+
+    def verify(self, slots: Slots, records: Sequence[RoundRecord]) -> None:
+        """Compares states with their records: all by their headers, and those that the last round wrote as a whole."""
+        told, last = latest_digests(records), latest_digests(records[-1:])
+        for client, state_digest in told.items():
+            slots.verify(self.groups[client], self.slot_of(client), client, state_digest, whole=client in last)
+        self._written |= last.keys()
 
     @staticmethod
     def create(folder: Path, num_clients: int) -> None:
         folder.mkdir()
-        _write_index(folder / "index.safetensors", Commit(-1, 0, torch.full((num_clients,), NO_SLOT)))
+        _write_index(folder / INDEX, Commit(-1, 0, torch.full((num_clients,), NO_SLOT)))
 
     def jobs(self, clients: Sequence[int], t: int) -> dict[int, Job]:
         """Returns these clients' jobs, each with a free slot to write, which becomes the client's with the commit."""
@@ -88,15 +127,25 @@ class ClientStore:
             slots[client] = slot
         old = {client: self.slot_of(client) for client in written}
         self.committed = Commit(next_round, record_bytes, slots, server)
-        _write_index(self._index, self.committed)
+        _write_index(self._index, self.committed, keep=self._previous if self.damage is None else None)
+        self.damage = None
         for client, slot in written.items():
-            self._free[self.groups[client]].exchange(slot, old[client])
+            self._free[self.groups[client]].take(slot)
+        for client, slot in self._resting.items():
+            self._free[self.groups[client]].give_back(slot)
+        self._resting = {client: slot for client, slot in old.items() if slot != NO_SLOT}  # of the commit before
         self._written |= written.keys()
         self._pending = {}
 
 
+def latest_digests(records: Sequence[RoundRecord]) -> dict[int, str]:
+    """Returns the digest of every trained client's latest state."""
+    trained = (client for record in records for client in record.clients if record.t >= 0)
+    return {client.id: client.state_digest for client in trained if client.state_digest}
+
+
 class _FreeSlots:
-    """The free slots of one group are the holes below `_end`, never more than a cohort, and all from `_end` on."""
+    """The free slots of one group are the holes below `_end`, never more than two cohorts, and all from `_end` on."""
 
     def __init__(self, used: set[int]) -> None:
         self._end = max(used, default=NO_SLOT) + 1
@@ -106,25 +155,27 @@ class _FreeSlots:
         """Yields the smallest first, so that files stay short and pages that are still in memory are written again."""
         return chain(tuple(self._holes), count(self._end))
 
-    def exchange(self, taken: int, given_back: int) -> None:
-        if taken < self._end:
-            self._holes.remove(taken)
-        self._holes += range(self._end, taken)  # of clients that were left out
-        self._end = max(self._end, taken + 1)
-        if given_back != NO_SLOT:
-            insort(self._holes, given_back)
+    def take(self, slot: int) -> None:
+        if slot < self._end:
+            self._holes.remove(slot)
+        self._holes += range(self._end, slot)  # of clients that were left out
+        self._end = max(self._end, slot + 1)
+
+    def give_back(self, slot: int) -> None:
+        insort(self._holes, slot)
 
 
-def _free_slots(slots: Sequence[int], groups: Sequence[int]) -> dict[int, _FreeSlots]:
+def _free_slots(kept: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[int, _FreeSlots]:
     used: dict[int, set[int]] = {group: set() for group in groups}
-    for group, slot in zip(groups, slots, strict=True):
-        if slot != NO_SLOT:
-            used[group].add(slot)
+    for slots in kept:
+        for group, slot in zip(groups, slots, strict=True):
+            if slot != NO_SLOT:
+                used[group].add(slot)
     return {group: _FreeSlots(taken) for group, taken in used.items()}
 
 
-def _write_index(path: Path, commit: AnyCommit) -> None:
-    write_atomically(path, seal(commit))
+def _write_index(path: Path, commit: AnyCommit, keep: Path | None = None) -> None:
+    write_atomically(path, seal(commit), keep=keep)
 
 
 def _read_index(path: Path, num_clients: int, server_kind: Any) -> AnyCommit:
