@@ -64,7 +64,7 @@ class Some(list[Any]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list) and all(item in other for item in self)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def resumed(path: Path) -> Any:

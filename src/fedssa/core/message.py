@@ -340,7 +340,8 @@ def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
                 for rule in rules(hint):
                     rule.check(_join(path, name), part, inner)
             _check(part, shapes, _inner_kind(hint), _join(path, name))
-        if isinstance(value, Verified):
+        is_of_kind = kind is None or (get_origin(kind) or kind) is type(value)
+        if isinstance(value, Verified) and is_of_kind:  # else its fields are not checked yet
             value.verify(inner)
     elif isinstance(value, Mapping):
         for key, part in value.items():
