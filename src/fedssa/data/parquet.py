@@ -96,7 +96,7 @@ def _read(file: Path, read: Callable[[Any, Path], Any]) -> Any:
     pyarrow, parquet = optional("pyarrow"), optional("pyarrow.parquet")
     try:
         return read(parquet, file)
-    except (OSError, pyarrow.ArrowException) as err:
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as err:
         why = str(err).splitlines()[0]
         raise DataError(f"{file} cannot be read as parquet ({why}): get or write it again") from err
 

@@ -110,9 +110,11 @@ class RunDir:
         return read_json(self.path / "environment.json")
 
     def outcome(self) -> Outcome | None:
-        if not (self.path / "outcome.json").exists():
-            return None
         file = self.path / "outcome.json"
+        if not file.exists():
+            if (self.path / "models").exists() and not self.store.exists():  # the store is removed after it was written
+                raise RunDirError(f"{file}: is not there any more; restore it from a copy")
+            return None
         try:
             outcome = Outcome(**read_json(file))
         except TypeError as error:
