@@ -19,6 +19,7 @@ from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.message import message, owned, tensors_in
 from fedssa.core.method import Method, Up
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.precision import refuse_unfit
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
@@ -108,6 +109,7 @@ class Client:
         public: Public | None = None,
         group: str | None = None,
         measures: Measures | None = None,
+        noise_from: NoiseFrom = "seed",
     ) -> None:
         self.id, self.task, self.seed, self._local, self.device = client_id, task, seed, local, torch.device("cpu")
         refuse_unfit(local.precision, self.device)
@@ -118,7 +120,7 @@ class Client:
         self.measures = measures or Measures()
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
-        self._count_flops, self._ctx = count_flops, Context(task, seed, public)
+        self._count_flops, self._ctx = count_flops, Context(task, seed, public, noise_from=noise_from)
         task.scale(self.net.header)
         method.client_init(self, self._ctx)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
+from fedssa.core.noise import Noise, NoiseFrom, from_seed, from_system
 from fedssa.core.public import Public
 from fedssa.core.samples import Inputs, Samples, count, rows
 from fedssa.core.seeds import seeded, torch_rng
@@ -26,6 +27,7 @@ class Context:
     seed: int
     public: Public | None = field(default=None, repr=False)
     t: int = -1  # the round; -1: before the first
+    noise_from: NoiseFrom = "seed"  # in simulations; at sites and at their server it is "system"
 
     @property
     def num_rounds(self) -> int:
@@ -33,6 +35,10 @@ class Context:
 
     def at(self, t: int) -> Self:
         return replace(self, t=t)
+
+    def noise(self, client: int = -1) -> Noise:
+        """Returns the noise of differential privacy for this round of a client, or of the server."""
+        return from_seed(self.seed, self.t, client) if self.noise_from == "seed" else from_system()
 
     @cached_property
     def public_now(self) -> Samples:

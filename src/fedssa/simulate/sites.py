@@ -69,7 +69,7 @@ class SiteClients:
         return self._loaded[client]
 
     def client(self, client: int) -> Client:
-        return client_from(self._site(client), self.federation, client, self._flops.of_round)
+        return client_from(self._site(client), self.federation, client, self._flops.of_round, noise_from="seed")
 
     def called(self, client: int) -> str:
         return self.names[client]
@@ -94,7 +94,7 @@ class SiteClients:
         self.federation.check_models()
 
     def server_context(self) -> ServerContext:
-        return replace(self.federation.context(), count_flops=counting)
+        return replace(self.federation.context(), count_flops=counting, noise_from="seed")
 
     def slots(self, folder: Path) -> Slots:
         return slots_within(folder, self.settings.run.store_memory, self.groups)

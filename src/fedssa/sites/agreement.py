@@ -164,7 +164,8 @@ class Federation:
         return None if self.public_section is None else self.public_section.read(self.folder, self.task)
 
     def context(self) -> ServerContext:
-        return ServerContext(self.task, self.settings.seed, self.public, training=self.settings.server)
+        settings = self.settings
+        return ServerContext(self.task, settings.seed, self.public, training=settings.server, noise_from="system")
 
     def check_models(self) -> None:
         """Builds the model that all sites know, so that what does not fit is refused before a run starts."""
