@@ -351,6 +351,12 @@ SHARED = {
     "header.bias": (torch.float32, [3]),
 }
 WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
+PROTOTYPE = {  # the client's whole model, whose first layer stands in a Sequential
+    "w.extractor.0.weight": (torch.float32, [2, 4]),
+    "w.extractor.0.bias": (torch.float32, [2]),
+    "w.header.weight": (torch.float32, [3, 2]),
+    "w.header.bias": (torch.float32, [3]),
+}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
@@ -395,12 +401,8 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     },
     "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
     "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
-    "fedzkt": {  # the client's whole model, whose first layer stands in a Sequential
-        "w.extractor.0.weight": (torch.float32, [2, 4]),
-        "w.extractor.0.bias": (torch.float32, [2]),
-        "w.header.weight": (torch.float32, [3, 2]),
-        "w.header.bias": (torch.float32, [3]),
-    },
+    "fedzkt": PROTOTYPE,
+    "feddf": PROTOTYPE,
     "hfd": {  # of class 0, which has ten samples; class 1 has too few
         "classes": (torch.int64, [1]),
         "outputs": (torch.float32, [1, 3]),

@@ -8,6 +8,7 @@ from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.feddf import FedDF
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
@@ -54,6 +55,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgkt": FedGKT,
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
+    "feddf": FedDF,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -77,6 +79,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
+    "FedDF",
     "FedGH",
     "FedGKT",
     "FedGen",
