@@ -1,4 +1,4 @@
-"""A second, naive implementation of FedDF, from its method card alone; like `naive`, it shares no code with `fedssa`."""
+"""A second, naive implementation of FedDF, from its card alone; like `naive`, it shares no code with `fedssa`."""
 
 from collections.abc import Callable
 

@@ -82,6 +82,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    fixed_public: ClassVar[bool] = False  # X_t must be the same in every round: public.per_round = 0
     needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
@@ -168,6 +169,11 @@ class Method(ABC, Generic[Server, Down, Up]):
     def layouts(self, task: "Task") -> Mapping[str, Layout]:
         """Returns what `like(name)` means for models of the method's own that both sides can build."""
         return {}
+
+    @property
+    def uses_public_labels(self) -> bool:
+        """Tells whether it needs public data with the task's own labels."""
+        return self.needs_public == "labelled"
 
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod

@@ -13,6 +13,7 @@ from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedkemf import FedKEMF
 from fedssa.methods.fedmatch import FedMatch
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
@@ -56,6 +57,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
     "feddf": FedDF,
+    "fedkemf": FedKEMF,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -84,6 +86,7 @@ __all__ = [
     "FedGKT",
     "FedGen",
     "FedKD",
+    "FedKEMF",
     "FedMRL",
     "FedMatch",
     "FedPer",
