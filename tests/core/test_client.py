@@ -404,6 +404,9 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
     "fedzkt": PROTOTYPE,
     "feddf": PROTOTYPE,
+    "fedaux": {f"model.{name}": what for name, what in PROTOTYPE.items()}
+    | {"scores": (torch.float32, [4])},  # of five public samples, one is a negative
+    "fed-et": PROTOTYPE,
     "hfd": {  # of class 0, which has ten samples; class 1 has too few
         "classes": (torch.int64, [1]),
         "outputs": (torch.float32, [1, 3]),

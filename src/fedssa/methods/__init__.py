@@ -5,6 +5,8 @@ from fedssa.core.method import Preset
 from fedssa.methods.chfl import CHFL
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
+from fedssa.methods.fed_et import FedET
+from fedssa.methods.fedaux import FedAUX
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
@@ -57,6 +59,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
     "feddf": FedDF,
+    "fedaux": FedAUX,
+    "fed-et": FedET,
     "fedkemf": FedKEMF,
 }
 
@@ -78,10 +82,12 @@ __all__ = [
     "HFD",
     "METHODS",
     "PRESETS",
+    "FedAUX",
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
     "FedDF",
+    "FedET",
     "FedGH",
     "FedGKT",
     "FedGen",

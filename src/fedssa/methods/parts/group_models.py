@@ -1,7 +1,7 @@
 """The server keeps a model of each architecture, its prototype, and can run it; a group's clients go on from theirs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from fedssa.core.message import message
 from fedssa.core.method import Upload
 from fedssa.core.samples import Samples
 from fedssa.core.split import SplitModel
-from fedssa.core.tensors import Tensors, copy_in, module_state
+from fedssa.core.tensors import copy_in, module_state
 from fedssa.methods.parts.extractors import group_of
 from fedssa.methods.parts.means import kl, mean_state
 from fedssa.methods.parts.model import loaded, received_from
@@ -26,14 +26,7 @@ class GroupWeights:
     w: Annotated[dict[str, Tensor], like("prototype")]
 
 
-class WithModel(Protocol):
-    """Is a payload with a whole model in it, whatever else it has."""
-
-    @property
-    def w(self) -> Tensors: ...
-
-
-Uploads = Sequence[Upload[WithModel]]
+Uploads = Sequence[Upload[GroupWeights]]
 
 
 def model_of(group: str, ctx: Context) -> SplitModel:
