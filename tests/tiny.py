@@ -33,9 +33,12 @@ def needs_of(name: str) -> dict[str, Any]:
     from fedssa.methods import METHODS, PRESETS
 
     cls = METHODS[name] if name in METHODS else PRESETS[name][0]
-    one_model = {"models": {"archs": ["mlp-2"]}} if cls.needs_same_models else {}
-    public = {"public": {"name": "slice", "share": 0.1, "per_round": 20}} if cls.needs_public != "no" else {}
-    return one_model | public
+    one_model = {"archs": ["mlp-2"]} if cls.needs_same_models else {}
+    server_model = {"server": "mlp-1"} if cls.needs_server_model else {}
+    models = {"models": one_model | server_model} if one_model or server_model else {}
+    per_round = 0 if cls.fixed_public else 20
+    public = {"public": {"name": "slice", "share": 0.1, "per_round": per_round}} if cls.needs_public != "no" else {}
+    return models | public
 
 
 def tree(path: Path) -> dict[str, bytes]:

@@ -64,12 +64,14 @@ def task_for(method: AnyMethod, num_clients: int) -> Task:
 
 
 def public_for(method: AnyMethod) -> Public | None:
-    """Five samples of which a round has three: X_t changes from round to round."""
+    """Five samples of which a round has three, so that X_t changes from round to round where it may."""
     if method.needs_public == "no":
         return None
     labelled = method.needs_public == "labelled"
     labels = (0, 1, 2, 0, 1) if labelled else (0,) * 5
-    return public_data(vectors(labels, seed=99), "own" if labelled else "none", per_round=3)
+    return public_data(
+        vectors(labels, seed=99), "own" if labelled else "none", per_round=0 if method.fixed_public else 3
+    )
 
 
 def client_for(method: AnyMethod, k: int, train: Sequence[int], task: Task, local: LocalTraining = LOCAL) -> Client:

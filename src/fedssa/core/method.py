@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -82,6 +82,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    fixed_public: ClassVar[bool] = False  # X_t must be the same in every round: public.per_round = 0
     needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
@@ -109,8 +110,11 @@ class Method(ABC, Generic[Server, Down, Up]):
     def receive(self, client: "Client", down: Down | None, ctx: "Context") -> None:
         """Fuses the downlink into the client."""
 
-    def phases(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
-        """Lists what is trained one after another; by default everything, on the client's own samples."""
+    def phases(self, client: "Client", ctx: "Context") -> Iterable["Phase"]:
+        """Lists what is trained one after another; by default everything, on the client's own samples.
+
+        A method may yield its phases, so that what stands between two of them is done between them.
+        """
         from fedssa.core.training import Phase
 
         return (Phase(self.loss),)
@@ -168,6 +172,11 @@ class Method(ABC, Generic[Server, Down, Up]):
     def layouts(self, task: "Task") -> Mapping[str, Layout]:
         """Returns what `like(name)` means for models of the method's own that both sides can build."""
         return {}
+
+    @property
+    def uses_public_labels(self) -> bool:
+        """Tells whether it needs public data with the task's own labels."""
+        return self.needs_public == "labelled"
 
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod

@@ -12,6 +12,7 @@ from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedkt import FedKT
 from fedssa.methods.fedmatch import FedMatch
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
@@ -54,6 +55,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgkt": FedGKT,
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
+    "fedkt": FedKT,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -81,6 +83,7 @@ __all__ = [
     "FedGKT",
     "FedGen",
     "FedKD",
+    "FedKT",
     "FedMRL",
     "FedMatch",
     "FedPer",

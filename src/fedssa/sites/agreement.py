@@ -204,7 +204,10 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
     public = parse_section("public", PublicSection, _part(table, "public")) if "public" in table else None
-    elsewhere = {"public": {"name": "slice"}, "partition": {"name": "iid", "clients": len(clients)}}  # stand-ins only
+    elsewhere = {  # stand-ins only
+        "public": {"name": "slice", "per_round": public.per_round if public else 0},
+        "partition": {"name": "iid", "clients": len(clients)},
+    }
     settings = parse_settings(_recipe(table) | elsewhere)
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}
@@ -249,7 +252,7 @@ def _check_method(settings: Settings, name: str, public: PublicSection | None) -
         )
     if method.needs_public != "no" and public is None:
         raise SettingsError(f"method.name = {name!r}: needs public data; add them: fedssa federation public FILE.npz")
-    if method.needs_public == "labelled" and (public is None or public.labels != "own"):
+    if method.uses_public_labels and (public is None or public.labels != "own"):
         raise SettingsError(f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'")
     if type(method).uplink is not Method.uplink and method.messages().up in (Nothing, Any):
         raise SettingsError(f"method.name = {name!r}: does not say what it sends; declare it: Method[Server, Down, Up]")
