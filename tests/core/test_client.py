@@ -382,6 +382,7 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
     "fedkt": {"votes": (torch.uint8, [2, 3])},
+    "fedkemf": WEIGHTS,
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

@@ -56,16 +56,17 @@ def cases() -> dict[str, Table]:
 
 
 def recipe(method: Table, **local: Any) -> Table:
-    kind = METHODS.get(method["name"])
-    one_model = kind is not None and kind.needs_same_models
-    public = {"public": PUBLIC} if kind is not None and kind.needs_public != "no" else {}
+    kind = METHODS[method["name"]] if method["name"] in METHODS else PRESETS[method["name"]][0]
+    archs = ["cnn-5"] if kind.needs_same_models else ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"]
+    server = {"server": "cnn-1"} if kind.needs_server_model else {}
+    public = {"public": PUBLIC | ({"per_round": 0} if kind.fixed_public else {})} if kind.needs_public != "no" else {}
     return {
         "seed": 0,
         "data": {"name": "digits"},
         "partition": {"name": "classes", "clients": CLIENTS, "classes_per_client": 4},
-        "models": {"archs": ["cnn-5"] if one_model else ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"]},
+        "models": {"archs": archs, **server},
         "local": {"batch_size": 64, "lr": 0.01, **local},
-        "rounds": {"total": ROUNDS, "fraction": 0.5},
+        "rounds": {"total": kind.fixed_rounds or ROUNDS, "fraction": 0.5},
         "method": method,
         **public,
     }

@@ -12,6 +12,7 @@ from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
 from fedssa.methods.fedkd import FedKD
+from fedssa.methods.fedkemf import FedKEMF
 from fedssa.methods.fedkt import FedKT
 from fedssa.methods.fedmatch import FedMatch
 from fedssa.methods.fedmrl import FedMRL
@@ -56,6 +57,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
     "fedkt": FedKT,
+    "fedkemf": FedKEMF,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -83,6 +85,7 @@ __all__ = [
     "FedGKT",
     "FedGen",
     "FedKD",
+    "FedKEMF",
     "FedKT",
     "FedMRL",
     "FedMatch",

@@ -36,9 +36,10 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.tensors import Tensors, copy_in, module_state
+from fedssa.core.tensors import copy_in, module_state
 from fedssa.core.training import Batch, Training
 from fedssa.kernels import using
+from fedssa.methods.parts.model import loaded
 
 NOISE, HIDDEN, CHANNELS = 100, 256, 16  # z, and the generator's layers
 
@@ -158,11 +159,6 @@ class FedZKT(Method[Models, Weights, Weights]):
 def distance(logits: Tensor, target: Tensor) -> Tensor:
     """Returns ‖softmax(logits) − target‖₁, summed over classes, mean over the batch."""
     return (softmax(logits, dim=1) - target).abs().sum(dim=1).mean()
-
-
-def loaded(module: nn.Module, weights: Tensors) -> nn.Module:
-    copy_in(weights, module_state(module))
-    return module.eval()
 
 
 def _model(info: ClientInfo, ctx: ServerContext) -> SplitModel:

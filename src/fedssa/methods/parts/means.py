@@ -32,5 +32,10 @@ def kl(teacher: Tensor, student: Tensor) -> Tensor:
 
     No gradient reaches the teacher.
     """
+    return kl_of_each(teacher, student).mean()
+
+
+def kl_of_each(teacher: Tensor, student: Tensor) -> Tensor:
+    """Returns the same for each sample: [B]."""
     log_p = log_softmax(teacher.detach(), dim=1)
-    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()
+    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1)

@@ -1,6 +1,6 @@
 """The model that all clients know is a message here, and a part of a client."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from torch import Tensor, nn
 
@@ -8,6 +8,8 @@ from fedssa.core.fields import like
 from fedssa.core.message import message
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Tensors, copy_in, module_state, own
+
+M = TypeVar("M", bound=nn.Module)
 
 
 @message
@@ -34,6 +36,12 @@ def weights_of(module: nn.Module) -> Weights:
 
 def received_from(module: nn.Module) -> Received:
     return Received({name: own(tensor) for name, tensor in module_state(module).items()})
+
+
+def loaded(module: M, weights: Tensors) -> M:
+    """Copies weights into a module that was just built, and returns it in eval mode."""
+    copy_in(weights, module_state(module))
+    return module.eval()
 
 
 class SharedModel(nn.Module):
