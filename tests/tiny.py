@@ -14,6 +14,12 @@ TINY: dict[str, Any] = {
 }
 
 
+OPTIONS: dict[str, dict[str, int]] = {
+    "fedmrl": {"d1": 5},
+    "fedkt": {"teachers": 2, "teacher_epochs": 1, "student_epochs": 1, "public_epochs": 1, "private_epochs": 1},
+}
+
+
 def tiny(**sections: Any) -> dict[str, Any]:
     """TINY with some settings changed: tiny(rounds={"total": 5})."""
     merged = {
@@ -24,8 +30,8 @@ def tiny(**sections: Any) -> dict[str, Any]:
 
 
 def method_of(name: str) -> dict[str, Any]:
-    """The section of a method or preset; FedMRL's small net is narrower than TINY's models."""
-    return {"name": name} | ({"d1": 5} if name == "fedmrl" else {})
+    """The section of a method or preset; FedMRL's small net is narrower than TINY's models, and FedKT is short."""
+    return {"name": name, **OPTIONS.get(name, {})}
 
 
 def needs_of(name: str) -> dict[str, Any]:
