@@ -67,7 +67,8 @@ def points(**options: Any) -> None:
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_a_recipe_without_defaults_says_no_more_than_it_must(name: str) -> None:
     archs = {"models": {"archs": ["cnn-1"]}} if name == "fedavg" else {}
-    public = {"public": {"name": "slice", "per_round": 20}} if name == "ds-fl" else {}
+    uses_public = name in METHODS and METHODS[name].needs_public != "no"
+    public = {"public": {"name": "slice", "per_round": 20}} if uses_public else {}
     given = {"partition": {"name": "iid", "clients": 3}, "method": {"name": name}, **archs, **public}
     left = without_defaults(parse_settings(given))
     expected = {"seed": 0, "data": {"name": "digits"}, "models": {}, "local": {}, "rounds": {}, "run": {}}

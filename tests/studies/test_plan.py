@@ -36,7 +36,7 @@ def test_all_is_every_method_that_the_federation_allows_and_the_control(tmp_path
         run.settings.table["method"]["name"]
         for run in plan(tiny(public={"per_round": 20}), ["all"], 1, tmp_path, keep_models=False)
     }
-    assert public == different | {"ds-fl"}
+    assert public == different | {name for name, kind in METHODS.items() if kind.needs_public != "no"}
 
 
 def test_seeds_methods_and_the_recipes_own_options(tmp_path: Path) -> None:
