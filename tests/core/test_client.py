@@ -354,6 +354,7 @@ WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
+    "standalone-public": {},
     "fedssa": ROWS,
     "m1-a": {"classes": (torch.int64, [3])} | HEADER,
     "m1-b": {"classes": (torch.int64, [3])} | HEADER,

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.public import Labels
 from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
 from fedssa.errors import AnswerError, SettingsError
@@ -83,6 +84,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
     fixed_public: ClassVar[bool] = False  # X_t must be the same in every round: public.per_round = 0
+    takes_foreign_labels: ClassVar[bool] = False  # whether "labelled" public data may have classes of their own
     needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
@@ -175,7 +177,7 @@ class Method(ABC, Generic[Server, Down, Up]):
 
     @property
     def uses_public_labels(self) -> bool:
-        """Tells whether it needs public data with the task's own labels."""
+        """Tells whether it needs labels of public data."""
         return self.needs_public == "labelled"
 
     # -- what the core asks ------------------------------------------------------------------------------------------
@@ -189,6 +191,11 @@ class Method(ABC, Generic[Server, Down, Up]):
                 return Messages(*(Nothing if isinstance(part, TypeVar) else part for part in parts))
             filled |= zip(getattr(origin, "__parameters__", ()), parts, strict=False)
         return Messages(Nothing, Nothing, Nothing)
+
+    def lacks_labels(self, labels: Labels) -> bool:
+        """Tells whether the method needs public labels of another kind than these."""
+        enough = ("own", "foreign") if self.takes_foreign_labels else ("own",)
+        return self.uses_public_labels and labels not in enough
 
     @property
     def shares(self) -> bool:

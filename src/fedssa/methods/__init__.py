@@ -29,9 +29,11 @@ from fedssa.methods.hfd import HFD
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
+from fedssa.methods.standalone_public import StandalonePublic
 
 METHODS: dict[str, type[AnyMethod]] = {
     "standalone": Standalone,
+    "standalone-public": StandalonePublic,
     "fedssa": FedSSA,
     "fedssa-plus": FedSSAPlus,
     "fedssa-groups": FedSSAGroups,
@@ -100,5 +102,6 @@ __all__ = [
     "LGFedAvg",
     "PFedES",
     "Standalone",
+    "StandalonePublic",
     "colour_of",
 ]

@@ -97,7 +97,7 @@ class SimulatedClients:
             return public_data(self._samples(self.owners.public), "own", public.per_round)
         assert self._public_dataset is not None
         found = public_from(self._public_dataset, self.dataset, public)
-        if self.settings.method.uses_public_labels and found.labels != "own":
+        if self.settings.method.lacks_labels(found.labels):
             name = self.settings.table["method"]["name"]
             raise SettingsError(
                 f"method.name = {name!r}: needs public data with the task's own labels, and the classes of [public] "

@@ -252,8 +252,11 @@ def _check_method(settings: Settings, name: str, public: PublicSection | None) -
         )
     if method.needs_public != "no" and public is None:
         raise SettingsError(f"method.name = {name!r}: needs public data; add them: fedssa federation public FILE.npz")
-    if method.uses_public_labels and (public is None or public.labels != "own"):
-        raise SettingsError(f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'")
+    if public is not None and method.lacks_labels(public.labels):
+        foreign = " or 'foreign'" if method.takes_foreign_labels else ""
+        raise SettingsError(
+            f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'{foreign}"
+        )
     if type(method).uplink is not Method.uplink and method.messages().up in (Nothing, Any):
         raise SettingsError(f"method.name = {name!r}: does not say what it sends; declare it: Method[Server, Down, Up]")
 
