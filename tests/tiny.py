@@ -44,7 +44,7 @@ def needs_of(name: str) -> dict[str, Any]:
     models = {"models": one_model | server_model} if one_model or server_model else {}
     per_round = 0 if cls.fixed_public else 20
     public = {"public": {"name": "slice", "share": 0.1, "per_round": per_round}} if cls.needs_public != "no" else {}
-    rounds = {"rounds": {"total": cls.fixed_rounds}} if cls.fixed_rounds else {}
+    rounds = {"rounds": {"total": cls.fixed_rounds, "fraction": 1.0}} if cls.fixed_rounds else {}
     return models | public | rounds
 
 

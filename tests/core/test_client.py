@@ -382,6 +382,15 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedmatch": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
+    "fsfl": {  # the domain classifier 2 → 128 → 64 → 1, whose layers are 0, 2 and 4, for N = 0
+        "domain.0.weight": (torch.float32, [128, 2]),
+        "domain.0.bias": (torch.float32, [128]),
+        "domain.2.weight": (torch.float32, [64, 128]),
+        "domain.2.bias": (torch.float32, [64]),
+        "domain.4.weight": (torch.float32, [1, 64]),
+        "domain.4.bias": (torch.float32, [1]),
+        "logits": (torch.float32, [3, 3]),
+    },
     "fedkt": {"votes": (torch.uint8, [2, 3])},
     "fedkemf": WEIGHTS,
     "fedgkt": {  # of two samples

@@ -155,6 +155,11 @@ class Client:
         # torch's own mean divides by the batch's weights, so that a batch of one class would count as if it had none
         return cross_entropy(logits, y, self._class_weights, label_smoothing=smoothing, reduction="sum") / len(y)
 
+    @property
+    def lr(self) -> float:
+        """Returns the learning rate of [local], for a phase that takes a multiple of it."""
+        return self._local.lr
+
     def modules(self) -> list[nn.Module]:
         return [thing for thing in self._kept.values() if isinstance(thing, nn.Module)]
 

@@ -90,6 +90,7 @@ class Method(ABC, Generic[Server, Down, Up]):
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
+    at_sites: ClassVar[Mapping[str, Any]] = {}  # its options that have another default across sites
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.

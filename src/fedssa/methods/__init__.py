@@ -25,6 +25,7 @@ from fedssa.methods.fedssa_plus import FedSSAPlus
 from fedssa.methods.fedtgp import FedTGP
 from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
+from fedssa.methods.fsfl import FSFL
 from fedssa.methods.hfd import HFD
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
@@ -58,6 +59,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgkt": FedGKT,
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
+    "fsfl": FSFL,
     "fedkt": FedKT,
     "fedkemf": FedKEMF,
 }
@@ -77,6 +79,7 @@ __all__ = [
     "DSFL",
     "FD",
     "FML",
+    "FSFL",
     "HFD",
     "METHODS",
     "PRESETS",

@@ -17,6 +17,7 @@ from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
+from fedssa.core.rounds import advice_on_rounds
 from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
@@ -298,6 +299,7 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
+        yield from advice_on_rounds(method, settings.rounds)
         if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:

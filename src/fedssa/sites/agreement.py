@@ -208,7 +208,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         "public": {"name": "slice", "per_round": public.per_round if public else 0},
         "partition": {"name": "iid", "clients": len(clients)},
     }
-    settings = parse_settings(_recipe(table) | elsewhere)
+    settings = _with_defaults_of_sites(_recipe(table) | elsewhere)
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}
     resolved = (
@@ -236,6 +236,12 @@ def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingsError("models.archs: a federation does not know its sites' models; leave it out")
     known = models.get("shared") or next(iter(models.get("prototypes", ())), "cnn-5")
     return recipe | {"models": {"archs": [known], **models}}
+
+
+def _with_defaults_of_sites(recipe: dict[str, Any]) -> Settings:
+    settings = parse_settings(recipe)
+    left = {key: value for key, value in settings.method.at_sites.items() if key not in recipe["method"]}
+    return parse_settings(recipe | {"method": {**recipe["method"], **left}}) if left else settings
 
 
 def _check_method(settings: Settings, name: str, public: PublicSection | None) -> None:
