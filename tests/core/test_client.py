@@ -351,6 +351,7 @@ SHARED = {
     "header.bias": (torch.float32, [3]),
 }
 WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
+ASKED = {"answered": (torch.bool, [3]), "logits": (torch.float32, [3, 3])}  # in round 0 of all P samples
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
@@ -382,6 +383,8 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
     "fedkemf": WEIGHTS,
+    "fedgems": ASKED,
+    "fedgem": ASKED,
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

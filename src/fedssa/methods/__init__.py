@@ -8,6 +8,7 @@ from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgems import FedGEMS
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
@@ -56,6 +57,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
     "fedkemf": FedKEMF,
+    "fedgems": FedGEMS,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -79,6 +81,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
+    "FedGEMS",
     "FedGH",
     "FedGKT",
     "FedGen",
