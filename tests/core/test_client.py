@@ -385,6 +385,7 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedkemf": WEIGHTS,
     "fedgems": ASKED,
     "fedgem": ASKED,
+    "cfd": {"ids": (torch.uint8, [3])},
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

@@ -50,7 +50,8 @@ SURE, LESS_SURE, WRONG = [0.9, 0.05, 0.05], [0.5, 0.25, 0.25], [0.1, 0.8, 0.1]
 
 def shares(mixed: Tensor, *logits: Tensor) -> Tensor:
     """The weights with which these logits make up the mixture."""
-    return torch.linalg.lstsq(torch.stack(logits, dim=1), mixed[:, None]).solution[:, 0]
+    found: Tensor = torch.linalg.lstsq(torch.stack(logits, dim=1), mixed[:, None]).solution[:, 0]
+    return found
 
 
 def test_certain_clients_count_more() -> None:
@@ -125,7 +126,7 @@ def test_a_sample_of_each_case() -> None:
     z = net(FOUR_X)
     ce = torch.nn.functional.cross_entropy(z, FOUR_PUBLIC.samples.y, reduction="none")
     losses = [ce[0], 0.75 * ce[1] + 0.25 * kl(pooled, z[1]), 0.75 * ce[2] + 0.25 * kl(ensembled, z[2]), ce[3]]
-    (sum(losses) / 4).backward()  # type: ignore[union-attr, no-untyped-call]
+    (sum(losses) / 4).backward()  # type: ignore[union-attr]
     for name, p in net.named_parameters():
         assert p.grad is not None
         torch.testing.assert_close(after.model[name], (p - p.grad).detach())

@@ -73,6 +73,10 @@ def i64(*dims: str) -> Shaped:
     return Shaped(torch.int64, dims)
 
 
+def i32(*dims: str) -> Shaped:
+    return Shaped(torch.int32, dims)
+
+
 def u8(*dims: str) -> Shaped:
     return Shaped(torch.uint8, dims)
 
@@ -96,6 +100,28 @@ class Ids(Shaped):
 def ids(dim: str) -> Shaped:
     """The field holds classes in ascending order; with "S_k" they are the client's own."""
     return Ids(torch.int64, (dim,))
+
+
+def id_type(num: int) -> torch.dtype:
+    """Returns the smallest type for ids below `num`."""
+    return torch.uint8 if num <= 2**8 else torch.int16 if num <= 2**15 else torch.int32
+
+
+@dataclass(frozen=True)
+class _Labels(Shaped):
+    or_none: bool
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        num_ids = shapes.size("S", 0) + self.or_none
+        Shaped(id_type(num_ids), self.dims).check(name, value, shapes)
+        if value.numel() and not 0 <= int(value.min()) <= int(value.max()) < num_ids:
+            raise AnswerError(f"{name} has ids that are no classes (0 to {num_ids - 1})")
+
+
+def labels(*dims: str, or_none: bool = False) -> Shaped:
+    """The field holds a class for each sample in the smallest type for them; with `or_none`, S stands for none."""
+    return _Labels(torch.uint8, dims, or_none)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
+from fedssa.methods.cfd import CFD
 from fedssa.methods.chfl import CHFL
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
@@ -58,6 +59,7 @@ METHODS: dict[str, type[AnyMethod]] = {
     "ds-fl": DSFL,
     "fedkemf": FedKEMF,
     "fedgems": FedGEMS,
+    "cfd": CFD,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -71,6 +73,7 @@ def colour_of(name: str) -> str | None:
 
 
 __all__ = [
+    "CFD",
     "CHFL",
     "DSFL",
     "FD",
