@@ -351,6 +351,7 @@ SHARED = {
     "header.bias": (torch.float32, [3]),
 }
 WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
+ASKED = {"answered": (torch.bool, [3]), "logits": (torch.float32, [3, 3])}  # in round 0 of all P samples
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
@@ -393,6 +394,9 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     },
     "fedkt": {"votes": (torch.uint8, [2, 3])},
     "fedkemf": WEIGHTS,
+    "fedgems": ASKED,
+    "fedgem": ASKED,
+    "cfd": {"ids": (torch.uint8, [3])},
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

@@ -73,6 +73,10 @@ def i64(*dims: str) -> Shaped:
     return Shaped(torch.int64, dims)
 
 
+def i32(*dims: str) -> Shaped:
+    return Shaped(torch.int32, dims)
+
+
 def u8(*dims: str) -> Shaped:
     return Shaped(torch.uint8, dims)
 

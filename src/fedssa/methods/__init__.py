@@ -2,12 +2,14 @@
 
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
+from fedssa.methods.cfd import CFD
 from fedssa.methods.chfl import CHFL
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.fedgems import FedGEMS
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
@@ -62,6 +64,8 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fsfl": FSFL,
     "fedkt": FedKT,
     "fedkemf": FedKEMF,
+    "fedgems": FedGEMS,
+    "cfd": CFD,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -75,6 +79,7 @@ def colour_of(name: str) -> str | None:
 
 
 __all__ = [
+    "CFD",
     "CHFL",
     "DSFL",
     "FD",
@@ -86,6 +91,7 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
+    "FedGEMS",
     "FedGH",
     "FedGKT",
     "FedGen",
