@@ -382,6 +382,11 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedmatch": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
+    "fedmd": {"logits": (torch.float32, [3, 3])},
+    "kt-pfl": {"outputs": (torch.float32, [3, 3])},
+    "fccl": {"logits": (torch.float32, [3, 3])},
+    "cronus": {"outputs": (torch.float32, [3, 3])},
+    "fedhenn": {"gram": (torch.float32, [6])},  # of three samples
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

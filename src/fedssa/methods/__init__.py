@@ -3,7 +3,9 @@
 from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
 from fedssa.methods.chfl import CHFL
+from fedssa.methods.cronus import Cronus
 from fedssa.methods.dsfl import DSFL
+from fedssa.methods.fccl import FCCL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
@@ -11,8 +13,10 @@ from fedssa.methods.fedclassavg import FedClassAvg
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
+from fedssa.methods.fedhenn import FedHeNN
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedmatch import FedMatch
+from fedssa.methods.fedmd import FedMD
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
 from fedssa.methods.fedproto import FedProto
@@ -24,6 +28,7 @@ from fedssa.methods.fedtgp import FedTGP
 from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
 from fedssa.methods.hfd import HFD
+from fedssa.methods.kt_pfl import KTpFL
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
@@ -56,6 +61,11 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedgkt": FedGKT,
     "fedzkt": FedZKT,
     "ds-fl": DSFL,
+    "fedmd": FedMD,
+    "kt-pfl": KTpFL,
+    "fccl": FCCL,
+    "cronus": Cronus,
+    "fedhenn": FedHeNN,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -71,18 +81,22 @@ def colour_of(name: str) -> str | None:
 __all__ = [
     "CHFL",
     "DSFL",
+    "FCCL",
     "FD",
     "FML",
     "HFD",
     "METHODS",
     "PRESETS",
+    "Cronus",
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
     "FedGH",
     "FedGKT",
     "FedGen",
+    "FedHeNN",
     "FedKD",
+    "FedMD",
     "FedMRL",
     "FedMatch",
     "FedPer",
@@ -93,6 +107,7 @@ __all__ = [
     "FedSSAPlus",
     "FedTGP",
     "FedZKT",
+    "KTpFL",
     "LGFedAvg",
     "PFedES",
     "Standalone",
