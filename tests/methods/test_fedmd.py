@@ -13,6 +13,7 @@ from fedssa.core.message import digest, from_bytes, num_params, to_bytes
 from fedssa.core.public import public_data
 from fedssa.errors import AnswerError
 from fedssa.methods import FedMD, StandalonePublic
+from fedssa.methods.parts.first_round import attend
 from fedssa.methods.parts.public_labels import PublicHeader
 from fedssa.methods.parts.public_outputs import Consensus, Logits
 from tests.conftest import LOCAL, info, make_client, same_bits, tiny_net, upload_of, vectors
@@ -83,7 +84,7 @@ def test_a_client_that_hears_its_own_words_learns_nothing_from_them() -> None:
     method = FedMD(private_epochs=1)
     client = made(method)
     client.downlink = method.aggregate(Consensus(), [up(0, upload_of(client, Logits))], server()).sent()
-    client.state()["Attendance.rounds"].add_(1)
+    attend(client)
     for t, zero in ((1, True), (2, False)):
         (phase, _) = method.phases(client, server(t))
         for batch in batches_of(client, phase, t):
