@@ -14,12 +14,6 @@ TINY: dict[str, Any] = {
 }
 
 
-OPTIONS: dict[str, dict[str, int]] = {
-    "fedmrl": {"d1": 5},
-    "fedkt": {"teachers": 2, "teacher_epochs": 1, "student_epochs": 1, "public_epochs": 1, "private_epochs": 1},
-}
-
-
 def tiny(**sections: Any) -> dict[str, Any]:
     """TINY with some settings changed: tiny(rounds={"total": 5})."""
     merged = {
@@ -29,9 +23,18 @@ def tiny(**sections: Any) -> dict[str, Any]:
     return {**TINY, **merged}
 
 
+SMALL: dict[str, dict[str, Any]] = {  # options of methods whose defaults are too large for tests
+    "fedmrl": {"d1": 5},  # narrower than TINY's models
+    "fedmd": {"private_epochs": 2},
+    "fccl": {"pretrain_epochs": 2},
+    "fsfl": {"private_epochs": 2},
+    "fedkt": {"teachers": 2, "teacher_epochs": 1, "student_epochs": 1, "public_epochs": 1, "private_epochs": 1},
+}
+
+
 def method_of(name: str) -> dict[str, Any]:
-    """The section of a method or preset; FedMRL's small net is narrower than TINY's models, and FedKT is short."""
-    return {"name": name, **OPTIONS.get(name, {})}
+    """The section of a method or preset."""
+    return {"name": name} | SMALL.get(name, {})
 
 
 def needs_of(name: str) -> dict[str, Any]:

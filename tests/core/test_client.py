@@ -397,6 +397,11 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedgems": ASKED,
     "fedgem": ASKED,
     "cfd": {"ids": (torch.uint8, [3])},
+    "fedmd": {"logits": (torch.float32, [3, 3])},
+    "kt-pfl": {"outputs": (torch.float32, [3, 3])},
+    "fccl": {"logits": (torch.float32, [3, 3])},
+    "cronus": {"outputs": (torch.float32, [3, 3])},
+    "fedhenn": {"gram": (torch.float32, [6])},  # of three samples
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),

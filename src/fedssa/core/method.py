@@ -26,6 +26,7 @@ Kind = Literal[  # what may travel, from little to much; pictures and lists show
     "class rows",
     "headers",
     "prototypes",  # mean representations by class
+    "similarities",  # of samples to one another
     "outputs",  # logits or probabilities
     "features",  # representations of single samples
     "mean inputs",

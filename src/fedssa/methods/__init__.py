@@ -4,7 +4,9 @@ from fedssa.core.client import AnyMethod
 from fedssa.core.method import Preset
 from fedssa.methods.cfd import CFD
 from fedssa.methods.chfl import CHFL
+from fedssa.methods.cronus import Cronus
 from fedssa.methods.dsfl import DSFL
+from fedssa.methods.fccl import FCCL
 from fedssa.methods.fd import FD
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
@@ -13,10 +15,12 @@ from fedssa.methods.fedgems import FedGEMS
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
 from fedssa.methods.fedgkt import FedGKT
+from fedssa.methods.fedhenn import FedHeNN
 from fedssa.methods.fedkd import FedKD
 from fedssa.methods.fedkemf import FedKEMF
 from fedssa.methods.fedkt import FedKT
 from fedssa.methods.fedmatch import FedMatch
+from fedssa.methods.fedmd import FedMD
 from fedssa.methods.fedmrl import FedMRL
 from fedssa.methods.fedper import FedPer
 from fedssa.methods.fedproto import FedProto
@@ -29,6 +33,7 @@ from fedssa.methods.fedzkt import FedZKT
 from fedssa.methods.fml import FML
 from fedssa.methods.fsfl import FSFL
 from fedssa.methods.hfd import HFD
+from fedssa.methods.kt_pfl import KTpFL
 from fedssa.methods.lg_fedavg import LGFedAvg
 from fedssa.methods.pfedes import PFedES
 from fedssa.methods.standalone import Standalone
@@ -66,6 +71,11 @@ METHODS: dict[str, type[AnyMethod]] = {
     "fedkemf": FedKEMF,
     "fedgems": FedGEMS,
     "cfd": CFD,
+    "fedmd": FedMD,
+    "kt-pfl": KTpFL,
+    "fccl": FCCL,
+    "cronus": Cronus,
+    "fedhenn": FedHeNN,
 }
 
 PRESETS: dict[str, tuple[type[AnyMethod], Preset]] = {
@@ -82,12 +92,14 @@ __all__ = [
     "CFD",
     "CHFL",
     "DSFL",
+    "FCCL",
     "FD",
     "FML",
     "FSFL",
     "HFD",
     "METHODS",
     "PRESETS",
+    "Cronus",
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
@@ -95,9 +107,11 @@ __all__ = [
     "FedGH",
     "FedGKT",
     "FedGen",
+    "FedHeNN",
     "FedKD",
     "FedKEMF",
     "FedKT",
+    "FedMD",
     "FedMRL",
     "FedMatch",
     "FedPer",
@@ -108,6 +122,7 @@ __all__ = [
     "FedSSAPlus",
     "FedTGP",
     "FedZKT",
+    "KTpFL",
     "LGFedAvg",
     "PFedES",
     "Standalone",

@@ -3,9 +3,9 @@
     client k:  in its first round, before all else: CE on the whole labelled public set, E_pub epochs
                in every round: CE on its own data, as Standalone
 
-A labelled public set is extra training data. What FedMD, FSFL, FedGEMS or FedAUX gain over Standalone is the gain of data
-and of sharing; what they gain over this control is that of sharing alone. Its pre-training is FedMD's: the same samples,
-batches and steps, and for labels of other classes the same auxiliary header.
+A labelled public set is extra training data. What FedMD, FSFL, FedGEMS or FedAUX gain over Standalone is the gain of
+data and of sharing; what they gain over this control is that of sharing alone. Its pre-training is FedMD's: the same
+samples, batches and steps, and for labels of other classes the same auxiliary header.
 """
 
 from collections.abc import Sequence

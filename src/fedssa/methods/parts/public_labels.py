@@ -1,7 +1,7 @@
 """Labelled public data are more data to train on, whoever shares what; FedMD's clients begin with them.
 
-Labels of the task's own classes train the whole net. Those of other classes (CIFAR-100 for a task of CIFAR-10) train the
-extractor through a header of their own, which is private and is of no use afterwards.
+Labels of the task's own classes train the whole net. Those of other classes (CIFAR-100 for a task of CIFAR-10) train
+the extractor through a header of their own, which is private and is of no use afterwards.
 """
 
 from torch import Tensor, nn
