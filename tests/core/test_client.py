@@ -352,6 +352,12 @@ SHARED = {
 }
 WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
 ASKED = {"answered": (torch.bool, [3]), "logits": (torch.float32, [3, 3])}  # in round 0 of all P samples
+PROTOTYPE = {  # the client's whole model, whose first layer stands in a Sequential
+    "w.extractor.0.weight": (torch.float32, [2, 4]),
+    "w.extractor.0.bias": (torch.float32, [2]),
+    "w.header.weight": (torch.float32, [3, 2]),
+    "w.header.bias": (torch.float32, [3]),
+}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
@@ -416,12 +422,11 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     },
     "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
     "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
-    "fedzkt": {  # the client's whole model, whose first layer stands in a Sequential
-        "w.extractor.0.weight": (torch.float32, [2, 4]),
-        "w.extractor.0.bias": (torch.float32, [2]),
-        "w.header.weight": (torch.float32, [3, 2]),
-        "w.header.bias": (torch.float32, [3]),
-    },
+    "fedzkt": PROTOTYPE,
+    "feddf": PROTOTYPE,
+    "fedaux": {f"model.{name}": what for name, what in PROTOTYPE.items()}
+    | {"scores": (torch.float32, [4])},  # of five public samples, one is a negative
+    "fed-et": PROTOTYPE,
     "hfd": {  # of class 0, which has ten samples; class 1 has too few
         "classes": (torch.int64, [1]),
         "outputs": (torch.float32, [1, 3]),

@@ -104,7 +104,7 @@ def real_clients(method: AnyMethod, task: Task = TASK) -> list[Client]:
     for k, labels in enumerate(LABELS):
         by_group = partial(build, 1.0 if group_of(k) == "red" else -1.0)
         net = started(by_group, SEED, k, common=method.groups == "layout")
-        group = layout_id(net.extractor) if method.groups == "layout" else None
+        group = {"none": None, "layout": layout_id(net.extractor), "architecture": group_of(k)}[method.groups]
         data = local_data(labels, size=5, seed=k)
         clients.append(Client(k, net, data, task, method, LOCAL, SEED, public=PUBLIC, group=group))
     return clients
@@ -152,8 +152,8 @@ def batches(t: int, *, epochs: int = LOCAL.epochs, phase: str | None = None, num
     return found
 
 
-def server_batches(t: int, training: Training, num: int) -> list[list[int]]:
-    rng = torch_rng(SEED, "batches", t=t, phase="server0")
+def server_batches(t: int, training: Training, num: int, number: int = 0) -> list[list[int]]:
+    rng = torch_rng(SEED, "batches", t=t, phase=f"server{number}")
     return _split(num, training.epochs, training.batch_size, rng)
 
 

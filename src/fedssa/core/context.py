@@ -63,6 +63,7 @@ class ServerContext(Context):
     training: Training = field(default_factory=Training)
     count_flops: CountFlops | None = field(default=None, repr=False)
     flops: list[int] = field(default_factory=list, repr=False)  # of this round's trainings
+    is_rehearsal: bool = False  # then it trains nothing before the first round, which may take long
 
     @override
     def at(self, t: int) -> Self:
@@ -85,6 +86,8 @@ class ServerContext(Context):
         The optimiser begins anew, or goes on from the `moments` of an earlier training, which its server has kept.
         """
         how, trained = how or self.training, nn.ModuleList([modules] if isinstance(modules, nn.Module) else modules)
+        if self.is_rehearsal and self.t < 0:
+            how = replace(how, epochs=0)
         stream = f"server{number}"
         trained.train()
         counting = self.count_flops() if self.count_flops else nullcontext(lambda: 0)

@@ -8,9 +8,12 @@ from fedssa.methods.cronus import Cronus
 from fedssa.methods.dsfl import DSFL
 from fedssa.methods.fccl import FCCL
 from fedssa.methods.fd import FD
+from fedssa.methods.fed_et import FedET
+from fedssa.methods.fedaux import FedAUX
 from fedssa.methods.fedavg import FedAvg
 from fedssa.methods.fedbabu import FedBABU
 from fedssa.methods.fedclassavg import FedClassAvg
+from fedssa.methods.feddf import FedDF
 from fedssa.methods.fedgems import FedGEMS
 from fedssa.methods.fedgen import FedGen
 from fedssa.methods.fedgh import FedGH
@@ -68,6 +71,9 @@ METHODS: dict[str, type[AnyMethod]] = {
     "ds-fl": DSFL,
     "fsfl": FSFL,
     "fedkt": FedKT,
+    "feddf": FedDF,
+    "fedaux": FedAUX,
+    "fed-et": FedET,
     "fedkemf": FedKEMF,
     "fedgems": FedGEMS,
     "cfd": CFD,
@@ -100,9 +106,12 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "Cronus",
+    "FedAUX",
     "FedAvg",
     "FedBABU",
     "FedClassAvg",
+    "FedDF",
+    "FedET",
     "FedGEMS",
     "FedGH",
     "FedGKT",

@@ -61,7 +61,7 @@ def _last_round(clients: SimulatedClients) -> RoundRecord:
     *_, last = run_rounds(
         settings.method,
         _Stage(clients, turns),
-        clients.server_context(),
+        replace(clients.server_context(), is_rehearsal=True),
         Rounds(total=len(turns)),
         evaluate_start=False,
         num_clients=len(clients.infos),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
@@ -35,7 +35,7 @@ class Preview:
 
 def preview(reference: str, federation: Federation) -> Preview:
     """Shows what the site would send. It is built as client 0, since the id does not matter, and then forgotten."""
-    method, ctx = federation.settings.method, federation.context()
+    method, ctx = federation.settings.method, replace(federation.context(), is_rehearsal=True)
     client = client_from(loaded(reference, federation, 0, reference), federation, 0)
     try:
         info = client.hello(evaluate_start=True)

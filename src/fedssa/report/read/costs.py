@@ -6,7 +6,7 @@ added to the clients' training.
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fedssa.records import ClientRecord, RoundRecord
@@ -57,6 +57,15 @@ class Cost:
 def traffic(participations: Iterable[ClientRecord]) -> Traffic:
     sent = [(c.params_up, c.params_down, c.bytes_up, c.bytes_down, 1) for c in participations]
     return Traffic(*(sum(column) for column in zip(*sent, strict=True))) if sent else Traffic(0, 0, 0, 0, 0)
+
+
+def costs_of(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:
+    """Returns what each round has cost; what the server trains before the first one counts with it."""
+    costs = [cost_of_round(record) for record in records if record.t >= 0]
+    before = sum(record.server_flops or 0 for record in records if record.t < 0)
+    if costs and before:
+        costs[0] = replace(costs[0], server_flops=before + (costs[0].server_flops or 0))
+    return tuple(costs)
 
 
 def cost_of_round(record: RoundRecord) -> Cost:
