@@ -23,9 +23,18 @@ def tiny(**sections: Any) -> dict[str, Any]:
     return {**TINY, **merged}
 
 
+SMALL: dict[str, dict[str, Any]] = {  # options of methods whose defaults are too large for tests
+    "fedmrl": {"d1": 5},  # narrower than TINY's models
+    "fedmd": {"private_epochs": 2},
+    "fccl": {"pretrain_epochs": 2},
+    "fsfl": {"private_epochs": 2},
+    "fedkt": {"teachers": 2, "teacher_epochs": 1, "student_epochs": 1, "public_epochs": 1, "private_epochs": 1},
+}
+
+
 def method_of(name: str) -> dict[str, Any]:
-    """The section of a method or preset; FedMRL's small net is narrower than TINY's models."""
-    return {"name": name} | ({"d1": 5} if name == "fedmrl" else {})
+    """The section of a method or preset."""
+    return {"name": name} | SMALL.get(name, {})
 
 
 def needs_of(name: str) -> dict[str, Any]:
@@ -38,7 +47,8 @@ def needs_of(name: str) -> dict[str, Any]:
     models = {"models": one_model | server_model} if one_model or server_model else {}
     per_round = 0 if cls.fixed_public else 20
     public = {"public": {"name": "slice", "share": 0.1, "per_round": per_round}} if cls.needs_public != "no" else {}
-    return models | public
+    rounds = {"rounds": {"total": cls.fixed_rounds, "fraction": 1.0}} if cls.fixed_rounds else {}
+    return models | public | rounds
 
 
 def tree(path: Path) -> dict[str, bytes]:

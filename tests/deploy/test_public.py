@@ -89,7 +89,8 @@ def test_public_data_are_part_of_what_is_agreed_on(tmp_path: Path) -> None:
         ("Talking", {"digest": "0" * 64, "labels": "mine"}, "public.labels = 'mine'"),
         ("Talking", {"digest": "0" * 64, "per_round": -1}, "public.per_round = -1"),
         ("Talking", {"digest": "0" * 64, "share": 0.1}, "unknown setting public.share"),
-        ("Labelled", {"digest": "0" * 64, "labels": "foreign"}, "needs public data with the task's labels"),
+        ("Labelled", {"digest": "0" * 64, "labels": "foreign"}, "needs public data with the task's labels, .* 'own'$"),
+        ("AnyLabels", {"digest": "0" * 64, "labels": "none"}, "public.labels = 'own' or 'foreign'$"),
     ],
 )
 def test_public_data_that_do_not_fit_are_told(method: str, public: dict[str, Any] | None, reason: str) -> None:

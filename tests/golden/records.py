@@ -66,7 +66,7 @@ def recipe(method: Table, **local: Any) -> Table:
         "partition": {"name": "classes", "clients": CLIENTS, "classes_per_client": 4},
         "models": {"archs": archs, **server},
         "local": {"batch_size": 64, "lr": 0.01, **local},
-        "rounds": {"total": ROUNDS, "fraction": 0.5},
+        "rounds": {"total": kind.fixed_rounds or ROUNDS, "fraction": 0.5},
         "method": method,
         **public,
     }

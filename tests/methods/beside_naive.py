@@ -31,7 +31,7 @@ SEED, ROUNDS, TOLERANCE = 251, 3, 2e-6  # with this seed no ReLU dies, see `dead
 TASK = Task(num_classes=4, input_shape=(5,), width=3, num_rounds=ROUNDS)
 LOCAL = LocalTraining(epochs=2, batch_size=3, lr=0.1)
 SERVER = Training(epochs=2, lr=0.3, optimiser=SGD(momentum=0.5))
-PUBLIC = public_data(vectors([0] * 20, size=5, seed=99), "none", 7)
+PUBLIC = public_data(vectors([0, 1, 2, 3] * 5, size=5, seed=99), "own", 7)
 LABELS = [[0, 1, 0, 0, 1], [1, 2, 2, 1, 2, 2], [1, 0, 1, 1], [3, 2], [0, 3, 3], [2, 2, 0, 1]]
 COHORTS = [cohort(len(LABELS), 0.5, SEED, t) for t in range(ROUNDS)]
 NET = {"A": "extractor.0.weight", "a": "extractor.0.bias", "W": "header.weight", "b": "header.bias"}

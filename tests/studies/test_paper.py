@@ -76,6 +76,21 @@ def test_every_method_is_every_one_that_such_a_federation_allows() -> None:
     assert {parse_settings(run.table()).rounds.total for run in runs} == {30}
 
 
+def test_every_public_is_every_method_with_public_data_that_the_labels_allow() -> None:
+    controls = {"standalone", CONTROL, "fedssa-plus"}
+    for data, public, labels in (("cifar100", "slice", "own"), ("cifar10", "cifar100", "foreign")):
+        runs = runs_of("every-public", "reduced", [0], data=[data])
+        able = {name for name, kind in METHODS.items() if kind.needs_public != "no" and not kind().lacks_labels(labels)}
+        assert {run.label for run in runs} == able | controls
+        settings = {run.label: parse_settings(run.table()) for run in runs}
+        assert all(s.table["public"]["name"] == public for s in settings.values())
+        assert {s.rounds.total for name, s in settings.items() if name != "fedkt"} == {30}
+        assert (settings["fedkt"].rounds.total, settings["fedkt"].rounds.fraction) == (2, 1.0)
+        assert {run.path.split("/")[2] for run in runs} == {f"hetero-n20-c0.5-public-{public}"}
+        assert ("fedgems" in settings) == (labels == "own")
+    assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 2, public: cifar100"}
+
+
 def test_experiments_share_their_runs() -> None:
     paths = {name: {run.path for run in runs_of(name, "reduced", [0])} for name in EXPERIMENTS}
     assert paths["curves"] == paths["individual"] == paths["tradeoff"] == paths["table-hetero"]

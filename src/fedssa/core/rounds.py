@@ -29,6 +29,15 @@ class Rounds:
         return num_diverged > Fraction(repr(self.max_diverged)) * size
 
 
+def advice_on_rounds(method: AnyMethod, rounds: Rounds) -> Iterator[str]:
+    """Yields what a user should know of a method with few rounds, of which most clients would miss some."""
+    if method.fixed_rounds is not None and rounds.fraction < 1:
+        yield (
+            f"rounds.fraction = {rounds.fraction:g}: the method has {method.fixed_rounds} rounds, and a client that is "
+            "not in all of them does a part of its work; set rounds.fraction = 1.0"
+        )
+
+
 class Federation(Protocol):
     """A federation reaches the clients in this process, in workers or at sites. Only messages cross it."""
 

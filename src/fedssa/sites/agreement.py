@@ -208,7 +208,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
         "public": {"name": "slice", "per_round": public.per_round if public else 0},
         "partition": {"name": "iid", "clients": len(clients)},
     }
-    settings = parse_settings(_recipe(table) | elsewhere)
+    settings = _with_defaults_of_sites(_recipe(table) | elsewhere)
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}
     resolved = (
@@ -238,6 +238,12 @@ def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
     return recipe | {"models": {"archs": [known], **models}}
 
 
+def _with_defaults_of_sites(recipe: dict[str, Any]) -> Settings:
+    settings = parse_settings(recipe)
+    left = {key: value for key, value in settings.method.at_sites.items() if key not in recipe["method"]}
+    return parse_settings(recipe | {"method": {**recipe["method"], **left}}) if left else settings
+
+
 def _check_method(settings: Settings, name: str, public: PublicSection | None) -> None:
     method = settings.method
     if method.simulation_only:
@@ -252,8 +258,11 @@ def _check_method(settings: Settings, name: str, public: PublicSection | None) -
         )
     if method.needs_public != "no" and public is None:
         raise SettingsError(f"method.name = {name!r}: needs public data; add them: fedssa federation public FILE.npz")
-    if method.uses_public_labels and (public is None or public.labels != "own"):
-        raise SettingsError(f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'")
+    if public is not None and method.lacks_labels(public.labels):
+        foreign = " or 'foreign'" if method.takes_foreign_labels else ""
+        raise SettingsError(
+            f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'{foreign}"
+        )
     if type(method).uplink is not Method.uplink and method.messages().up in (Nothing, Any):
         raise SettingsError(f"method.name = {name!r}: does not say what it sends; declare it: Method[Server, Down, Up]")
 

@@ -1,4 +1,4 @@
-"""Each of the paper's experiments is a list of runs, as plain tables. Nothing here imports torch.
+"""Each of the paper's experiments is a list of runs, as plain tables. Only those with public data import torch.
 
 A cell is a federation, everything about a run but its method and its seed. Experiments that have a cell in common
 share its runs, because where a run lies follows from its settings alone.
@@ -67,6 +67,10 @@ EVERY = (  # all that need neither public data nor one architecture for all
     "fedgkt",
     "fedzkt",
 )
+PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
+    "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
+    "slice": {"name": "slice", "share": 0.02, "per_round": 0},
+}
 VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
@@ -90,6 +94,7 @@ class Cell:
     gamma: float | None = None  # in place of classes
     models: str = "hetero"
     representations: int = 0
+    public: str = ""  # a data set, or "slice" of its own
 
     @property
     def name(self) -> str:
@@ -98,12 +103,15 @@ class Cell:
             name += f"-gamma{self.gamma:g}"
         elif self.classes != CLASSES[self.data]:
             name += f"-k{self.classes}"
+        if self.public:
+            name += f"-public-{self.public}"
         return name + ("-tsne" if self.representations else "")
 
     @property
     def words(self) -> str:
         dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
-        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}"
+        public = f", public: {self.public}" if self.public else ""
+        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{public}"
 
     @property
     def folder(self) -> str:
@@ -114,13 +122,17 @@ class Cell:
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
         dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
         smoke = self.scale == "smoke"
+        archs = (SMOKE_ARCHS if smoke else ARCHS)[self.models]
+        models: Table = {"archs": archs} | ({"width": 64} if smoke else {})
+        public: Table = {"public": PUBLIC[self.public], "models": models | {"server": archs[0]}} if self.public else {}
         return {
             "data": {"name": self.data},
             "partition": {"clients": self.clients} | (by_classes if self.gamma is None else dirichlet),
-            "models": {"archs": (SMOKE_ARCHS if smoke else ARCHS)[self.models]} | ({"width": 64} if smoke else {}),
+            "models": models,
             "local": {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
             "rounds": {"total": ROUNDS[self.scale][self.clients], "fraction": self.fraction},
             "run": {"keep_models": False, "representations": self.representations},
+            **public,
         }
 
 
@@ -136,6 +148,10 @@ class PaperRun:
 
     def table(self) -> Table:
         table: Table = {"seed": self.seed, **self.cell.table(), "method": {"name": self.label}}
+        if self.cell.public:
+            from fedssa.studies.public import as_needed
+
+            table = as_needed(table, self.label)
         variant = VARIANTS.get(self.label, {})
         return table | {section: {**table[section], **said} for section, said in variant.items()}
 
@@ -144,7 +160,9 @@ class PaperRun:
 class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
-    methods: tuple[str, ...] | None = None  # None: all of METHODS that the models allow, and the control
+    methods: tuple[str, ...] | Callable[[Cell], tuple[str, ...]] | None = (
+        None  # None: those of METHODS that models allow
+    )
     figures: str | None = None  # the table of the paper that has the same cells
 
 
@@ -162,6 +180,17 @@ def _small(scale: str) -> list[Cell]:
     """Returns federations of twenty clients, small enough for every method."""
     sized = {cell.data: replace(cell, clients=20, fraction=FRACTIONS[20]) for cell in _bases(scale)}
     return _bases(scale) if scale == "smoke" else list(sized.values())
+
+
+def _small_with_public(scale: str) -> list[Cell]:
+    """Returns the same with public data: CIFAR-100 for CIFAR-10, whose labels are foreign, and slices of the others."""
+    return [replace(cell, public="cifar100" if cell.data == "cifar10" else "slice") for cell in _small(scale)]
+
+
+def _that_use_public(cell: Cell) -> tuple[str, ...]:
+    from fedssa.studies.public import public_methods
+
+    return tuple(public_methods("own" if cell.public == "slice" else "foreign"))
 
 
 def _largest(scale: str) -> list[Cell]:
@@ -222,6 +251,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
+    "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 
@@ -286,6 +316,8 @@ def _num_cells(name: str, scale: str, chosen: Mapping[str, Any]) -> int:
 
 
 def _methods(experiment: Experiment, cell: Cell) -> tuple[str, ...]:
+    if callable(experiment.methods):
+        return experiment.methods(cell)
     if experiment.methods is not None:
         return experiment.methods
     first, *others = [name for name in METHODS if cell.models == "homo" or name not in NEEDS_ONE_MODEL]
