@@ -29,6 +29,7 @@ from fedssa.methods.fedaux import Certainty, Down, Models, Up, within
 from fedssa.methods.parts.group_models import GroupWeights
 from fedssa.settings.recipe import parse_settings
 from tests.conftest import LOCAL, LiveFederation, at, bare_net, local_data, same_bits, tiny_net, upload_of, vectors
+from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny
 
 TASK = Task(
@@ -253,6 +254,24 @@ def test_at_a_site_the_noise_is_the_operating_systems_and_is_drawn_once() -> Non
 
 def test_without_noise_a_site_repeats_bit_by_bit() -> None:
     assert torch.equal(logits_of_scores(FedAUX(), noise_from="system"), logits_of_scores(FedAUX()))
+
+
+def test_a_private_run_repeats_in_simulation_and_not_across_sites(tmp_path: Path) -> None:
+    table = tiny(
+        data=FEW,
+        method={"name": "fedaux", "dp_eps": 0.5, "pretrain_epochs": 0},
+        public={"name": "slice", "share": 0.1, "per_round": 20},
+        partition={"clients": 2},
+        rounds={"total": 1, "fraction": 1.0},
+    )
+    one, again = (fedssa.run(table, out=tmp_path / name).records[1] for name in ("one", "again"))
+    assert one == again
+    sites = sites_of(table, tmp_path)
+    deployed = list(sites.run(sites.grid()))[1]
+    assert sites.faults() == []
+    for client, other in zip(one.clients, deployed.clients, strict=True):
+        assert (client.loss, client.scores) == (other.loss, other.scores)  # it is trained alike, in the first round
+        assert client.upload_digest != other.upload_digest
 
 
 def test_what_noise_covers_is_said_before_a_run() -> None:
