@@ -84,7 +84,7 @@ def test_a_single_public_sample_is_not_learned_from() -> None:
 # -- phase 2 ---------------------------------------------------------------------------------------------------------
 def test_where_both_copies_are_the_net_it_is_cross_entropy() -> None:
     client = made(QUICK)  # before any round, both copies are the net
-    phase = Standalone().phases(client, server(1))[0]
+    (phase,) = Standalone().phases(client, server(1))
     for batch in batches_of(client, phase):
         gradients = []
         for loss in (QUICK.remember, Standalone().loss):
@@ -100,7 +100,7 @@ def test_each_copy_pulls_by_its_own_divergence() -> None:
     client = made(FCCL(lam_loc=0.5))
     torch.nn.init.constant_(client[Last].net.header.bias, 1.0)
     torch.nn.init.constant_(client[Pretrained].net.header.weight, 0.3)
-    for batch in batches_of(client, Standalone().phases(client, server(1))[0]):
+    for batch in batches_of(client, *Standalone().phases(client, server(1))):
         with torch.no_grad():
             p, last, pre = (
                 net(batch.x).softmax(dim=1) for net in (client.net, client[Last].net, client[Pretrained].net)

@@ -1,6 +1,6 @@
 """Whole federations against second implementations that were written from the method cards alone.
 
-FedRep, FedGH, DS-FL, FedTGP, FedGen, FedGKT, FedMRL, FedMD, KT-pFL, Cronus and FedDF are compared; `beside_naive` says how.
+FedRep, FedGH, DS-FL, FedTGP, FedGen, FedGKT, FedMRL, FedMD, KT-pFL, Cronus and FedDF: `beside_naive` says how.
 """
 
 from dataclasses import replace

@@ -369,6 +369,10 @@ def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Pub
     theirs, ours = (_described(d) for d in (dataset, task_data))
     if theirs != ours:
         raise DataError(f"[public]: its inputs are {theirs}, those of [data] are {ours}")
+    if dataset.digest == task_data.digest:
+        raise DataError(
+            '[public]: are the data of [data], which clients hold; set some aside with public.name = "slice"'
+        )
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")
