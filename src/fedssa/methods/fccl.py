@@ -99,7 +99,8 @@ class FCCL(Method[Consensus, Logits, Logits]):
         if down is None or len(down.logits) < 2:
             return (private,)
         size = next(size for size in count(self.collaborative_batch) if len(down.logits) % size != 1)
-        return Phase(self.correlate, "public", self.collaborative_epochs, size, trains=NET), private
+        epochs = self.collaborative_epochs
+        return Phase(self.correlate, data="public", epochs=epochs, batch_size=size, trains=NET), private
 
     def correlate(self, client: Client, batch: Batch) -> Tensor:
         down = client.received(Logits)
