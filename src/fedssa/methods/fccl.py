@@ -35,12 +35,12 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
-from fedssa.core.training import Batch, Phase
+from fedssa.core.training import Batch, Part, Phase
 from fedssa.methods.parts.first_round import attend, is_first_round, keep_attendance
 from fedssa.methods.parts.means import kl
 from fedssa.methods.parts.public_outputs import Consensus, Logits, consensus, next_logits
 
-NET = ("extractor", "header")  # what is trained; the copies are frozen
+NET: tuple[Part, ...] = ("extractor", "header")  # what is trained; the copies are frozen
 
 
 class Copy(nn.Module):
