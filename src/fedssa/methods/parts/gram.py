@@ -15,7 +15,8 @@ def cka(a: Tensor, b: Tensor) -> Tensor:
     centred_a, centred_b = centred(a), centred(b)
     if _is_nothing(centred_a, a) or _is_nothing(centred_b, b):
         return a.new_ones(())
-    return (centred_a * centred_b).sum() / (matrix_norm(centred_a) * matrix_norm(centred_b))
+    alignment: Tensor = (centred_a * centred_b).sum() / (matrix_norm(centred_a) * matrix_norm(centred_b))
+    return alignment
 
 
 def centred(gram: Tensor) -> Tensor:
