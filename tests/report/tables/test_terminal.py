@@ -137,7 +137,7 @@ def test_bytes_are_seen_where_a_method_sends_no_number(tmp_path: Path) -> None:
     assert row_of(clients_table(usual), "0")[-2:] == ["1.50", "25"]
     runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in (usual, labels)]
     compared = lines_of(comparison_tables(compare_methods(runs, "fedssa"), "fedssa"), width=50)
-    assert compared[-2][:3] == ["cfd", "0", "168"]
+    assert [words[:3] for words in compared if words[0] == "cfd"][-1] == ["cfd", "0", "168"]
 
 
 def test_a_method_without_a_finished_run_has_dashes_for_its_costs(tmp_path: Path) -> None:
