@@ -78,8 +78,9 @@ def _privacy(method: AnyMethod, public: Public | None) -> str | None:
     if public is None or method.needs_public == "no" or "outputs" not in method.travels:
         return None
     return (
-        f"the server knows the {public.num} public samples of a round, so outputs on them are as many questions to this "
-        "site's model: they show which classes it has seen and hint at what it was trained on; logits tell most, labels least"
+        f"the server knows the {public.num} public samples of a round, so outputs on them are as many questions to "
+        "this site's model: they show which classes it has seen and hint at what it was trained on; "
+        "logits tell most, labels least"
     )
 
 
