@@ -100,7 +100,8 @@ def test_each_copy_pulls_by_its_own_divergence() -> None:
     client = made(FCCL(lam_loc=0.5))
     torch.nn.init.constant_(client[Last].net.header.bias, 1.0)
     torch.nn.init.constant_(client[Pretrained].net.header.weight, 0.3)
-    for batch in batches_of(client, *Standalone().phases(client, server(1))):
+    (phase,) = Standalone().phases(client, server(1))
+    for batch in batches_of(client, phase):
         with torch.no_grad():
             p, last, pre = (
                 net(batch.x).softmax(dim=1) for net in (client.net, client[Last].net, client[Pretrained].net)

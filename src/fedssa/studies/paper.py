@@ -1,4 +1,4 @@
-"""Each of the paper's experiments is a list of runs, as plain tables. Only those with public data import torch.
+"""Each of the paper's experiments is a list of runs, as plain tables. Nothing here imports torch.
 
 A cell is a federation, everything about a run but its method and its seed. Experiments that have a cell in common
 share its runs, because where a run lies follows from its settings alone.
@@ -67,11 +67,33 @@ EVERY = (  # all that need neither public data nor one architecture for all
     "fedgkt",
     "fedzkt",
 )
+EVERY_PUBLIC = (  # all that use public data, and what they are compared with
+    "standalone",
+    CONTROL,
+    "standalone-public",
+    "fedssa-plus",
+    "fedmd",
+    "feddf",
+    "fccl",
+    "ds-fl",
+    "cfd",
+    "fedhenn",
+    "cronus",
+    "fsfl",
+    "fedaux",
+    "fedkt",
+    "fed-et",
+    "fedkemf",
+    "fedgems",
+    "kt-pfl",
+)
+NEED_OWN_LABELS = ("fedgems",)
 PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
     "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
     "slice": {"name": "slice", "share": 0.02, "per_round": 0},
 }
-VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
+VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
+    "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
@@ -148,10 +170,6 @@ class PaperRun:
 
     def table(self) -> Table:
         table: Table = {"seed": self.seed, **self.cell.table(), "method": {"name": self.label}}
-        if self.cell.public:
-            from fedssa.studies.public import as_needed
-
-            table = as_needed(table, self.label)
         variant = VARIANTS.get(self.label, {})
         return table | {section: {**table[section], **said} for section, said in variant.items()}
 
@@ -188,9 +206,7 @@ def _small_with_public(scale: str) -> list[Cell]:
 
 
 def _that_use_public(cell: Cell) -> tuple[str, ...]:
-    from fedssa.studies.public import public_methods
-
-    return tuple(public_methods("own" if cell.public == "slice" else "foreign"))
+    return tuple(name for name in EVERY_PUBLIC if cell.public == "slice" or name not in NEED_OWN_LABELS)
 
 
 def _largest(scale: str) -> list[Cell]:
