@@ -85,11 +85,11 @@ class FedGEMS(Method[Teacher, Down, Up]):
     travels: ClassVar = ("outputs",)
     server_trains: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"batch_size": 256}}
-    colour: ClassVar[str] = "#4b7896"
+    colour: ClassVar[str] = "#a5004b"
     presets: ClassVar[Mapping[str, Preset]] = {
         "fedgem": Preset(
             {"weights": "equal", "wanted": "all"},
-            "#1e5a87",
+            "#873c69",
             "FedGEMS that takes the mean of all, asked of every sample",
         )
     }
