@@ -21,13 +21,12 @@ from fedssa.core.training import LocalTraining, Training
 from fedssa.methods import HFD, METHODS, PRESETS
 from tests.conftest import LOCAL, TASK, LiveFederation, make_client, vectors
 from tests.methods.everything import Everything
-from tests.tiny import SMALL
+from tests.tiny import FEWER_EPOCHS
 
 Case = tuple[type[AnyMethod], dict[str, Any]]  # a class and what is said of its settings
 
 SEED = 0
 TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]  # labels of each client's training samples
-FEWER_EPOCHS = {name: SMALL[name] for name in ("fedmd", "fccl")}  # of a first round
 CASES: dict[str, Case] = {
     **{name: (cls, FEWER_EPOCHS.get(name, {})) for name, cls in METHODS.items()},
     **{name: (cls, dict(preset.settings)) for name, (cls, preset) in PRESETS.items()},

@@ -12,7 +12,7 @@ from tests.methods.naive import Batches, NaiveClient, Sgd
 from tests.methods.witnesses_beside_naive import outputs
 
 X, NUM = PUBLIC.samples.x.double(), PUBLIC.num
-QUICK = {"public_epochs": 2, "private_epochs": 3, "digest_epochs": 2, "digest_batch": 3}
+QUICK: dict[str, Any] = {"public_epochs": 2, "private_epochs": 3, "digest_epochs": 2, "digest_batch": 3}
 
 
 def logits(message: Any) -> Trace:
@@ -69,7 +69,7 @@ def cronus(**settings: Any) -> NaiveRound:
 
 
 SIX = replace(TASK, num_clients=len(LABELS))
-DIGEST = {"digest_epochs": 2, "digest_batch": 3}
+DIGEST: dict[str, Any] = {"digest_epochs": 2, "digest_batch": 3}
 WARM: dict[str, Any] = {"temperature": 2.0, "rho": 0.1, "lr_c": 0.5, "t_squared": True}
 CASES = {
     "fedmd": Case(FedMD(**QUICK), fedmd, logits, logits),

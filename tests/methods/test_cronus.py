@@ -49,7 +49,7 @@ def test_few_uploads_are_averaged_and_that_is_told() -> None:
 def test_one_upload_is_itself() -> None:
     p = random_rows(5, 3).softmax(dim=1)
     for aggregation in ("filter", "mean"):
-        found = Cronus(aggregation=aggregation).aggregate(RobustLabels(), [up(0, Outputs(p))], server())  # type: ignore[arg-type]
+        found = Cronus(aggregation=aggregation).aggregate(RobustLabels(), [up(0, Outputs(p))], server())
         assert torch.equal(found.outputs, p)  # type: ignore[arg-type]
 
 

@@ -143,7 +143,7 @@ def test_passes_inside_the_loss_are_charged() -> None:
         (torch.ones(15).double(), "gram is float64"),
         (-torch.ones(15), "gram is no Gram matrix"),
         (upper_triangle(1.001 - 0.001 * torch.eye(5)), "gram is no Gram matrix"),
-        (torch.full((15,), math.nan), "not finite"),
+        (torch.full((15,), math.nan), "gram holds NaN or infinity"),
     ],
 )
 def test_a_wrong_upload_is_refused_in_one_line(gram: torch.Tensor, reason: str) -> None:

@@ -167,9 +167,9 @@ def test_numbers_each_way(num_classes: int, numbers: int) -> None:
     [
         (Logits(torch.zeros(4, 3)), r"logits is float32 \[4, 3\], not float32 \[P, S\] = \[5, 3\]"),
         (Logits(torch.zeros(5, 2)), r"logits is float32 \[5, 2\]"),
-        (Logits(torch.full((5, 3), 10_001.0)), "logits has logits that are not finite, or beyond ±10,000"),
-        (Logits(torch.full((5, 3), -math.inf)), "not finite"),
-        (Logits(torch.full((5, 3), math.nan)), "not finite"),
+        (Logits(torch.full((5, 3), 10_001.0)), "logits has logits beyond ±10,000"),
+        (Logits(torch.full((5, 3), -math.inf)), "logits holds NaN or infinity"),
+        (Logits(torch.full((5, 3), math.nan)), "logits holds NaN or infinity"),
     ],
 )
 def test_a_wrong_upload_is_refused_in_one_line(payload: Logits, reason: str) -> None:

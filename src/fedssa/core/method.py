@@ -26,7 +26,7 @@ Kind = Literal[  # what may travel, from little to much; pictures and lists show
     "class rows",
     "headers",
     "prototypes",  # mean representations by class
-    "similarities",  # of samples to one another
+    "Gram matrices",  # how alike samples look to a model
     "outputs",  # logits or probabilities
     "features",  # representations of single samples
     "mean inputs",

@@ -83,12 +83,12 @@ class Cronus(Method[RobustLabels, Outputs, Outputs]):
         labels, z = client.received(Outputs), client.net(batch.x)
         assert labels is not None
         own = batch.index < 0
-        total = z.new_zeros(())
-        if own.any():
-            total = total + own.sum() * client.cross_entropy(z[own], batch.y[own])
-        if not own.all():
-            total = total + (~own).sum() * soft_cross_entropy(labels.outputs[batch.index[~own]], z[~own])
-        return total / len(batch.index)
+        num_own, parts = int(own.sum()), list[Tensor]()
+        if num_own:
+            parts.append(num_own * client.cross_entropy(z[own], batch.y[own]))
+        if num_own < len(own):
+            parts.append((len(own) - num_own) * soft_cross_entropy(labels.outputs[batch.index[~own]], z[~own]))
+        return torch.stack(parts).sum() / len(own)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Outputs:

@@ -35,12 +35,12 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
-from fedssa.core.training import Batch, Phase
+from fedssa.core.training import Batch, Part, Phase
 from fedssa.methods.parts.first_round import attend, is_first_round, keep_attendance
 from fedssa.methods.parts.means import kl
 from fedssa.methods.parts.public_outputs import Consensus, Logits, consensus, next_logits
 
-NET = ("extractor", "header")  # what is trained; the copies are frozen
+NET: tuple[Part, ...] = ("extractor", "header")  # what is trained; the copies are frozen
 
 
 class Copy(nn.Module):
@@ -99,7 +99,8 @@ class FCCL(Method[Consensus, Logits, Logits]):
         if down is None or len(down.logits) < 2:
             return (private,)
         size = next(size for size in count(self.collaborative_batch) if len(down.logits) % size != 1)
-        return Phase(self.correlate, "public", self.collaborative_epochs, size, trains=NET), private
+        epochs = self.collaborative_epochs
+        return Phase(self.correlate, data="public", epochs=epochs, batch_size=size, trains=NET), private
 
     def correlate(self, client: Client, batch: Batch) -> Tensor:
         down = client.received(Logits)

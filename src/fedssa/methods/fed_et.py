@@ -78,7 +78,7 @@ class FedET(Method[Models, GroupWeights, GroupWeights]):
     travels: ClassVar = ("models",)
     server_trains: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"epochs": 5}}  # over X_t
-    colour: ClassVar[str] = "#001e87"
+    colour: ClassVar[str] = "#1e0069"
 
     lam: Annotated[float, Ge(0)] = 0.05  # λ, of the diversity
 

@@ -99,7 +99,7 @@ class FedAUX(Method[Models, Down, Up]):
     travels: ClassVar = ("models", "outputs")
     server_trains: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"batch_size": 128}}
-    colour: ClassVar[str] = "#b41e3c"
+    colour: ClassVar[str] = "#b40087"
 
     pretrain_epochs: Annotated[int, Ge(0)] = 2  # passes over the public images before the first round
     tau: Annotated[float, Gt(0)] = 0.5  # τ, temperature of the contrastive loss

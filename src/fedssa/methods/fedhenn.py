@@ -58,7 +58,7 @@ class FedHeNN(Method[MeanGram, Gram, Gram]):
     """Gram matrices of representations of public samples are averaged; clients align their own with the mean."""
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
-    travels: ClassVar = ("similarities",)
+    travels: ClassVar = ("Gram matrices",)
     colour: ClassVar[str] = "#4e54b7"
 
     eta0: Annotated[float, Ge(0)] = 0.01  # η0

@@ -75,7 +75,8 @@ class FedMD(Method[Consensus, Logits, Logits]):
         revisit = Phase(self.loss)
         if client.received(Logits) is None:
             return (revisit,)
-        return Phase(self.digest, "public", self.digest_epochs, self.digest_batch), revisit
+        digest = Phase(self.digest, data="public", epochs=self.digest_epochs, batch_size=self.digest_batch)
+        return digest, revisit
 
     def digest(self, client: Client, batch: Batch) -> Tensor:
         down = client.received(Logits)

@@ -91,7 +91,8 @@ class KTpFL(Method[Mixtures, Outputs, Outputs]):
         private = Phase(self.loss)
         if client.received(Outputs) is None:
             return (private,)
-        return Phase(self.digest, "public", self.digest_epochs, self.digest_batch), private
+        digest = Phase(self.digest, data="public", epochs=self.digest_epochs, batch_size=self.digest_batch)
+        return digest, private
 
     def digest(self, client: Client, batch: Batch) -> Tensor:
         down = client.received(Outputs)

@@ -79,8 +79,8 @@ def _privacy(method: AnyMethod, public: Public | None) -> str | None:
         return None
     return (
         f"the server knows the {public.num} public samples of a round, so outputs on them are as many questions to "
-        "this site's model: they show which classes it has seen and hint at what it was trained on; "
-        "logits tell most, labels least"
+        "this site's model: they show which classes it has seen and hint at what it was trained on; logits tell most, "
+        "labels least"
     )
 
 

@@ -18,7 +18,7 @@ from fedssa.core.message import message, num_bytes
 from fedssa.errors import AnswerError
 
 WHOLE_FLOATS = 32  # bits that stand for no rounding at all
-SUMS = {2**bits - 1: bits for bits in range(2, 9)}
+SUMS = {(1 << bits) - 1: bits for bits in range(2, 9)}
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,11 @@ def quantise(p: Tensor, bits: int) -> Tensor:
     if bits == WHOLE_FLOATS:
         return p
     if bits == 1:
-        return torch.argmax(p, dim=1).to(id_type(p.shape[1]))
-    exact = p.double() * (2**bits - 1)
+        return p.argmax(dim=1).to(id_type(p.shape[1]))
+    total = (1 << bits) - 1
+    exact = p.double() * total
     q = exact.round()
-    missing = (2**bits - 1) - q.sum(dim=1, keepdim=True)
+    missing = total - q.sum(dim=1, keepdim=True)
     by_need = torch.argsort((exact - q) * missing.sign(), dim=1, descending=True, stable=True)
     rank = torch.empty_like(by_need).scatter_(1, by_need, torch.arange(p.shape[1]).expand_as(by_need))
     return (q + missing.sign() * (rank < missing.abs())).to(torch.uint8)

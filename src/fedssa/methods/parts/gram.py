@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.linalg import matrix_norm
 
 NOTHING_LEFT = 1e-6  # of a matrix, after centring: then all points are one
 
@@ -14,7 +15,8 @@ def cka(a: Tensor, b: Tensor) -> Tensor:
     centred_a, centred_b = centred(a), centred(b)
     if _is_nothing(centred_a, a) or _is_nothing(centred_b, b):
         return a.new_ones(())
-    return (centred_a * centred_b).sum() / (centred_a.norm() * centred_b.norm())
+    alignment: Tensor = (centred_a * centred_b).sum() / (matrix_norm(centred_a) * matrix_norm(centred_b))
+    return alignment
 
 
 def centred(gram: Tensor) -> Tensor:
@@ -38,4 +40,4 @@ def from_triangle(numbers: Tensor, n: int) -> Tensor:
 
 
 def _is_nothing(centred_gram: Tensor, gram: Tensor) -> bool:
-    return float(centred_gram.detach().norm()) <= NOTHING_LEFT * float(gram.detach().norm())
+    return float(matrix_norm(centred_gram.detach())) <= NOTHING_LEFT * float(matrix_norm(gram.detach()))

@@ -81,6 +81,11 @@ def extra_flops(costs: Iterable[Cost | None]) -> list[str]:
     return sorted(found)
 
 
+def is_hidden_by_numbers(costs: "Iterable[Cost | Traffic | None]") -> bool:
+    """Tells whether somebody sends bytes but no floating-point number, so that numbers alone would hide it."""
+    return any(one.bytes and not one.numbers for one in costs if one is not None)
+
+
 def short(number: float) -> str:
     """Writes three significant digits: 1,234,567 is 1.23 M."""
     for power, unit in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
