@@ -55,7 +55,7 @@ class Cronus(Method[RobustLabels, Outputs, Outputs]):
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
     travels: ClassVar = ("outputs",)
-    colour: ClassVar[str] = "#937d40"
+    colour: ClassVar[str] = "#62985a"
 
     private_epochs: Annotated[int, Ge(0)] = 0  # of a client's first round; 0: local.epochs
     aggregation: Literal["filter", "median", "mean"] = "filter"

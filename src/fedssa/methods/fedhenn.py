@@ -59,7 +59,7 @@ class FedHeNN(Method[MeanGram, Gram, Gram]):
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
     travels: ClassVar = ("Gram matrices",)
-    colour: ClassVar[str] = "#4e54b7"
+    colour: ClassVar[str] = "#8c0caa"
 
     eta0: Annotated[float, Ge(0)] = 0.01  # η0
     rad_batch: Annotated[int, Ge(2)] = 64  # b, of the P samples, in each step

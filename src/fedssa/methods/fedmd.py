@@ -47,7 +47,7 @@ class FedMD(Method[Consensus, Logits, Logits]):
     needs_public: ClassVar[Literal["labelled"]] = "labelled"
     takes_foreign_labels: ClassVar[bool] = True
     travels: ClassVar = ("outputs",)
-    colour: ClassVar[str] = "#942c4c"
+    colour: ClassVar[str] = "#dc62b7"
 
     public_epochs: Annotated[int, Ge(1)] = 5  # E_pub, of a client's first round
     private_epochs: Annotated[int, Ge(1)] = 25  # E_priv, of a client's first round
