@@ -33,6 +33,7 @@ class Numbers:
     up: tuple[int, ...]
     down: tuple[int, ...]
     server_flops: int | None  # of the round's few clients; None: the server does not train
+    num_public: int = 0  # P, of which the numbers are, if the method uses public data
 
 
 class Rehearsal:
@@ -46,11 +47,13 @@ class Rehearsal:
         settings = parse_settings(with_method(self._table, method))
         settings.method.refuse_unfit(self._clients.task, settings.server)
         brief = replace(settings, method=_brief(settings.method), server=replace(settings.server, epochs=1))
-        record = _last_round(self._clients.with_settings(brief))
+        clients = self._clients.with_settings(brief)
+        record, public = _last_round(clients), clients.public if settings.method.needs_public != "no" else None
         return Numbers(
             tuple(client.params_up for client in record.clients),
             tuple(client.params_down for client in record.clients),
             record.server_flops,
+            0 if public is None else public.num,
         )
 
 

@@ -107,4 +107,4 @@ def test_attendance_counts_rounds() -> None:
 def test_which_labels_are_too_few(needs: str, takes_foreign: bool, lacking: Sequence[Labels]) -> None:
     kind = type("Kind", (Method,), {"needs_public": needs, "takes_foreign_labels": takes_foreign})
     kinds: tuple[Labels, ...] = ("own", "foreign", "none")
-    assert tuple(labels for labels in kinds if kind().lacks_labels(labels)) == tuple(lacking)  # type: ignore[attr-defined]
+    assert tuple(labels for labels in kinds if kind().lacks_labels(labels)) == tuple(lacking)

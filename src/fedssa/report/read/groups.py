@@ -183,6 +183,8 @@ def subtitle(group: Group) -> str:
     parts += [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
     if per_round := group.settings.get("public", {}).get("per_round"):
         parts.append(f"{per_round} public samples a round")
+    elif group.settings.get("public"):
+        parts.append("all public samples in every round")
     return " · ".join([*parts, group.version])
 
 
