@@ -9,7 +9,7 @@ import torch
 
 from fedssa.core.client import Client
 from fedssa.core.context import ServerContext
-from fedssa.core.message import num_bytes, num_params, owned
+from fedssa.core.message import num_bytes, num_params, owned, tensors_in
 from fedssa.core.method import Upload
 from fedssa.core.optim import SGD
 from fedssa.core.public import Public, public_data
@@ -130,11 +130,17 @@ def test_an_upload_that_never_arrived_is_not_built_upon() -> None:
     assert torch.equal(method.aggregate(server, [late], server_with(2)).said[0], client[Memory].said)
 
 
-def test_changes_of_labels_that_the_server_does_not_have_are_refused() -> None:
+def test_changes_of_labels_that_the_server_does_not_have_are_left_out() -> None:
+    """No honest client sends them, and one that does costs its own answer only."""
+    method, client = CFD(), made(local=STILL)
     said = Labels(ids=torch.zeros(1, dtype=torch.uint8), places=torch.tensor([3], dtype=torch.int32))
-    CFD().check_upload(said, info(7, 0), server_with())
-    with pytest.raises(AnswerError, match=r"^client 7, round 2: changes of labels that the server does not have$"):
-        CFD().aggregate(CFD().server_init(server_with(-1)), [Upload(info(7, 0), said)], server_with(2))
+    method.check_upload(said, info(7, 0), server_with())
+    start, hostile = method.server_init(server_with(-1)), Upload(info(7, 0), said)
+    nothing = method.aggregate(start, [hostile], server_with())
+    assert (nothing is start, method.metrics(start, nothing)) == (True, {})
+    honest = upload(client)
+    alone, beside = (method.aggregate(start, ups, server_with()) for ups in ([honest], [honest, hostile]))
+    assert digest(tensors_in(beside)) == digest(tensors_in(alone))
 
 
 def test_labels_of_other_bits_are_refused() -> None:
