@@ -93,6 +93,13 @@ def test_a_file_without_such_sites_is_refused(file: Path, name: str, kind: type[
         ({"a": site()}, {"method": {"name": "fml"}}, SettingsError, "name the model that all sites have"),
         ({"a": site()}, {"method": {"name": "fedzkt"}}, SettingsError, "runs in simulation only, because"),
         ({"a": site()}, {"data": {"name": "digits"}}, SettingsError, "unknown setting data"),
+        (
+            {"a": site(device="gpu")},
+            {},
+            SettingsError,
+            "a: device = 'gpu': should be 'cpu', 'cuda', 'cuda:1', 'mps' or",
+        ),
+        ({"a": site(), "b": site(device="cuda:999")}, {}, SettingsError, "b: device = 'cuda:999': is not there; this"),
     ],
 )
 def test_sites_that_do_not_fit_are_refused(sites: Any, table: Any, kind: type[FedSSAError], reason: str) -> None:

@@ -112,7 +112,7 @@ class Actor:
 
 
 def _refuse_other(told: dict[str, Any]) -> None:
-    mine = describe(told["kernel"])
+    mine = describe(**told["on"])
     for key in BITS_DEPEND_ON:
         if mine[key] != told["bits"][key]:
             raise RunDirError(f"has {key} {mine[key]}, the run {told['bits'][key]}; install the same on all nodes")
