@@ -219,12 +219,7 @@ def representations(client: "Client", samples: Samples, num: int) -> Tensor:
     found = [client.net.header.weight.new_zeros(0, client.task.width)]
     with one_thread(), using(client.kernel):
         if num and len(samples):
-            found += [
-                part
-                for _, part in _passes(
-                    client, samples.take(torch.arange(min(num, len(samples)), device=samples.y.device))
-                )
-            ]
+            found += [part for _, part in _passes(client, samples.take(torch.arange(min(num, len(samples)))))]
     return torch.cat(found)
 
 

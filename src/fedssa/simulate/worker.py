@@ -22,7 +22,7 @@ import torch
 
 from fedssa.core.message import decode, encode
 from fedssa.core.tensors import Tensors, pack, unpack
-from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError
+from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError, SettingsError
 from fedssa.runs.environment import BITS_DEPEND_ON, describe
 from fedssa.simulate.engine.jobs import Population, run_job, say_hello
 from fedssa.simulate.engine.ray import enter
@@ -105,7 +105,7 @@ class Actor:
         try:
             self._store = enter(Path(told["store"]), told["token"])
             _refuse_other(told)
-        except RunDirError as error:
+        except (RunDirError, SettingsError) as error:
             raise RunDirError(f"node {socket.gethostname()}: {error}") from error
         self._worker.open(told)
         self._setup = setup
