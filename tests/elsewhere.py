@@ -33,7 +33,7 @@ class There(Tensor):
 
     @staticmethod
     def __new__(cls, numbers: Tensor) -> "There":
-        made: There = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: There = Tensor._make_wrapper_subclass(
             cls, numbers.shape, numbers.stride(), numbers.storage_offset(), dtype=numbers.dtype, device=ELSEWHERE
         )
         made.numbers = numbers
@@ -45,12 +45,17 @@ class There(Tensor):
 
     @classmethod
     @override
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise Mixed(f"{func}: of a tensor elsewhere, where that device is not there")
 
 
 class Elsewhere(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes the device be there, for what runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     @override
@@ -105,10 +110,10 @@ def _refuse_mixed(func: Any, args: Any, tensors: list[Tensor]) -> None:
         raise Mixed(f"{func}: of tensors elsewhere and one of the CPU, {list(here[0].shape)}")
 
 
-class SaysWhere(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class SaysWhere(TorchFunctionMode):
     """Refuses to create a tensor without saying on which device."""
 
-    factories: ClassVar = set(_device_constructors())  # type: ignore[no-untyped-call]
+    factories: ClassVar = set(_device_constructors())
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

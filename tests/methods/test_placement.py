@@ -10,11 +10,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from fedssa.core.client import AnyAnswer, Client
-from fedssa.core.message import digest, owned
-from fedssa.core.method import Upload
+from fedssa.core.message import Nothing, digest, owned
+from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, LocalTraining
 from fedssa.kernels.devices import CPU
-from fedssa.methods import METHODS, Standalone
+from fedssa.methods import METHODS
 from fedssa.settings.build import without_name
 from tests.conftest import make_client
 from tests.elsewhere import ELSEWHERE, Elsewhere, Mixed, SaysWhere
@@ -56,16 +56,15 @@ def told(answer: AnyAnswer) -> tuple[Any, ...]:
 
 
 # -- what would be wrong -------------------------------------------------------------------------------------------
-class Wrong(Standalone):
+class Wrong(Method[Nothing, Nothing, Nothing]):
     """Adds what is said to every loss."""
 
     def __init__(self, added: Callable[[Client, Batch], Tensor]) -> None:
-        object.__setattr__(self, "added", added)
+        self.added = added
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        added: Callable[[Client, Batch], Tensor] = vars(self)["added"]
-        return super().loss(client, batch) + added(client, batch).sum()
+        return super().loss(client, batch) + self.added(client, batch).sum()
 
 
 MIXED = "of tensors elsewhere and one of the CPU"
