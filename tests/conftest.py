@@ -22,6 +22,7 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
 from fedssa.core.training import LocalTraining
 from fedssa.kernels import Kernel, in_c
+from fedssa.kernels.devices import CPU
 from fedssa.methods import Standalone
 from fedssa.methods.fedssa import ClassRows
 
@@ -109,15 +110,15 @@ def make_client(
     kernel: Kernel = "auto",
     public: Public | None = None,
     group: str | None = None,
+    device: torch.device = CPU,
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     same = method is not None and method.needs_same_models
     net = net or (task.shared_start(client_id + 1) if same else tiny_net(task, seed=client_id))
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
     method = method or Standalone()
-    return Client(
-        client_id, net, data, task, method, local, seed, augmentations, kernel=kernel, public=public, group=group
-    )
+    at: dict[str, Any] = {"kernel": kernel, "find_device": lambda: device}
+    return Client(client_id, net, data, task, method, local, seed, augmentations, public=public, group=group, **at)
 
 
 SAME_START = 40  # of an extractor that clients of one group have

@@ -117,7 +117,7 @@ def counting() -> Iterator[Callable[[], int]]:
 
 def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int:
     pool = places(client, phase, ctx)
-    index = pool[torch.arange(size) % len(pool)]
+    index = pool[torch.arange(size, device=pool.device) % len(pool)].to(client.device)
     with only(client, phase.trains), seeded(0, "training"), _seen_by_the_counter():
         batch = batch_at(client, phase, index, ctx, 0, None, augment=False)
         with counting() as counted:
@@ -127,7 +127,7 @@ def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int
 
 def _flops_of_pass(client: Client, of: type[HasModel] | None = None) -> int:
     """Counts one sample's way through the extractor."""
-    x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64))
+    x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64, device=client.device))
     net = net_of(client, of).eval()
     with (
         _seen_by_the_counter(),

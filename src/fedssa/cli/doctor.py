@@ -32,12 +32,14 @@ def doctor() -> None:
 def examine() -> Iterator[tuple[str, str]]:
     from fedssa.data import cache_folder
     from fedssa.kernels import why_slow
+    from fedssa.kernels.devices import devices_here, in_words
     from fedssa.runs.environment import describe, usable_cores
 
-    now = describe("auto")
+    now, here = describe("auto", "auto"), devices_here()
     yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
     yield "machine", f"{now['cpu']}, {usable_cores()} of {now['cores']} cores usable, {_memory()}"
     yield "kernel", now["kernel"] + (f": {loss}" if (loss := why_slow()) else "")
+    yield "devices", f'{", ".join(map(in_words, here))}; run.device = "auto" means {here[0]}'
     for extra, packages in EXTRAS.items():
         yield f"extra {extra}", _extra(extra, packages)
     yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {_room(cache_folder())}"

@@ -66,13 +66,14 @@ def evaluate(client: "Client", method: "AnyMethod") -> Scores:
 @torch.no_grad()
 def _told(client: "Client", method: "AnyMethod", samples: Samples) -> _Told:
     answers, logits = dict[str, list[Tensor]](), list[Tensor]()
-    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
+    for batch in torch.split(torch.arange(len(samples), device=client.device), EVAL_BATCH) if len(samples) else ():
         found = method.predict(client, batch_of(client, samples, batch))
         for kind, values in found.items():
             answers.setdefault(kind, []).append(values.argmax(dim=1))
         if client.measures.metrics:
             logits.append(next(iter(found.values())))
-    return _Told({kind: torch.cat(told) for kind, told in answers.items()}, torch.cat(logits or [_NONE]), samples.y)
+    told = {kind: torch.cat(parts).cpu() for kind, parts in answers.items()}
+    return _Told(told, torch.cat(logits or [_NONE]).cpu(), samples.y.cpu())
 
 
 _NONE = torch.zeros(0)

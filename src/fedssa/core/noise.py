@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedssa.core.seeds import torch_rng
+from fedssa.kernels.devices import CPU
 
 NoiseFrom = Literal["seed", "system"]
 _BITS = 52  # so that (b + 1/2) / 2^52 is a float64, and neither 0 nor 1
@@ -22,7 +23,7 @@ _BITS = 52  # so that (b + 1/2) / 2^52 is a float64, and neither 0 nor 1
 
 @dataclass(frozen=True)
 class Noise:
-    """Draws float64 tensors of independent numbers with scale 1."""
+    """Draws float64 tensors of independent numbers with scale 1, on the CPU."""
 
     whole: Callable[[int], Tensor]  # n → int64 [n], uniform in [0, 2^52)
 
@@ -43,7 +44,7 @@ class Noise:
 
 def from_seed(seed: int, t: int, client: int) -> Noise:
     rng = torch_rng(seed, "noise", t=t, client=client)
-    return Noise(lambda num: torch.randint(2**_BITS, (num,), generator=rng))
+    return Noise(lambda num: torch.randint(2**_BITS, (num,), generator=rng, device=CPU))
 
 
 def from_system() -> Noise:

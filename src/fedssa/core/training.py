@@ -18,6 +18,7 @@ from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
 from fedssa.kernels import Moves, using
+from fedssa.kernels.devices import CPU
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client
@@ -65,7 +66,7 @@ def train(
         stream = None if first else f"{kind}{number}"
         with (
             only(client, phase.trains) as params,
-            seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream),
+            seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream, device=client.device),
         ):
             if not any(p.requires_grad for p in params):
                 continue  # a user froze all that it would train, or that part has no weights
@@ -122,7 +123,8 @@ def steps_of(
 
     def drawn() -> Iterator[Step]:
         for _ in range(epochs):
-            for places in torch.split(pool[torch.randperm(len(pool), generator=order)], of_step):
+            epoch = pool[torch.randperm(len(pool), generator=order, device=CPU)].to(client.device)
+            for places in torch.split(epoch, of_step):
                 yield Step(len(places), (batch(index) for index in torch.split(places, size)))
 
     def batch(index: Tensor) -> Batch:
@@ -132,16 +134,16 @@ def steps_of(
 
 
 def places(client: "Client", phase: Phase, ctx: "Context") -> Tensor:
-    """Returns the places of a phase's samples, as `Batch.index` counts them."""
+    """Returns the places of a phase's samples, as `Batch.index` counts them, on the CPU, where they are shuffled."""
     if isinstance(phase.data, Tensor):
-        return phase.data
-    own, public = torch.arange(len(client.data.train)), ctx.public
+        return phase.data.cpu()
+    own, public = torch.arange(len(client.data.train), device=CPU), ctx.public
     if phase.data == "train":
         return own
     assert public is not None, "a phase on public data, and there are none"
     if phase.data == "all-public":
-        return torch.arange(len(public.samples))
-    shared = torch.arange(public.num)
+        return torch.arange(len(public.samples), device=CPU)
+    shared = torch.arange(public.num, device=CPU)
     return shared if phase.data == "public" else torch.cat([-1 - own, shared])
 
 
@@ -219,7 +221,7 @@ def _passes(client: "Client", samples: Samples, of: type[HasModel] | None = None
     """Yields representations batch by batch in eval mode, and counts them as work of the round."""
     net = net_of(client, of).eval()
     client.num_passed[of] += len(samples)
-    for index in torch.split(torch.arange(len(samples)), EVAL_BATCH):
+    for index in torch.split(torch.arange(len(samples), device=samples.y.device), EVAL_BATCH):
         yield index, net.extractor(samples.batch(index, channels_last=net.channels_last))
 
 

@@ -42,6 +42,7 @@ from fedssa.core.seeds import torch_rng
 from fedssa.core.tensors import module_state
 from fedssa.core.training import all_representations
 from fedssa.errors import AnswerError
+from fedssa.kernels.devices import CPU
 from fedssa.methods.parts.extractors import group_of
 from fedssa.methods.parts.group_models import (
     GroupWeights,
@@ -144,7 +145,7 @@ class FedAUX(Method[Models, Down, Up]):
         """Returns the places of X⁻ and of X^dist in the public set, both ascending."""
         assert ctx.public is not None
         num = len(ctx.public.samples)
-        drawn = torch.randperm(num, generator=torch_rng(ctx.seed, "public", phase="negatives"))
+        drawn = torch.randperm(num, generator=torch_rng(ctx.seed, "public", phase="negatives"), device=CPU)
         size = min(round(self.negatives * num), num - 1)
         return drawn[:size].sort().values, drawn[size:].sort().values
 
@@ -156,10 +157,10 @@ class FedAUX(Method[Models, Down, Up]):
         most = public.norm(dim=1).max()
         own = within(all_representations(client, client.data.train).double(), most)
         negatives, rest = (within(public[part], most) for part in self.parts_of(ctx))
-        y = torch.cat([torch.ones(len(own)), -torch.ones(len(negatives))])
+        y = torch.cat([own.new_ones(len(own)), -own.new_ones(len(negatives))])
         w = logistic_regression(torch.cat([own, negatives]), y, self.lam)
         if self.dp_eps:
-            w = w + self.sigma(len(y)) * ctx.noise(client.id).gaussian(len(w))
+            w = w + self.sigma(len(y)) * ctx.noise(client.id).gaussian(len(w)).to(w.device)
         return torch.sigmoid(rest @ w) + MORE_THAN_ZERO
 
     def sigma(self, num: int) -> float:

@@ -125,10 +125,11 @@ class FedGEMS(Method[Teacher, Down, Up]):
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:
         down, samples = client.received(Down), ctx.public_next
-        answered = torch.ones(len(samples), dtype=torch.bool) if down is None else down.wanted
+        answered = torch.ones(len(samples), dtype=torch.bool, device=client.device) if down is None else down.wanted
         places = answered.nonzero().flatten()
-        logits = outputs(client, samples.take(places)) if len(places) else torch.zeros(0, ctx.task.num_classes)
-        return Up(answered, logits)
+        if not len(places):
+            return Up(answered, torch.zeros(0, ctx.task.num_classes, device=client.device))
+        return Up(answered, outputs(client, samples.take(places)))
 
     @override
     def aggregate(self, server: Teacher, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Teacher:

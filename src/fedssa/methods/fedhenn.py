@@ -32,6 +32,7 @@ from fedssa.core.fields import gram_of
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, Phase, all_representations, batch_of
+from fedssa.kernels.devices import CPU
 from fedssa.methods.parts.gram import cka, from_triangle, upper_triangle
 from fedssa.methods.parts.means import mean
 
@@ -86,7 +87,7 @@ class FedHeNN(Method[MeanGram, Gram, Gram]):
         everyones, public = from_triangle(down.gram, len(ctx.public_now)), ctx.public_now
 
         def aligned_loss(client: Client, batch: Batch) -> Tensor:
-            some = torch.randperm(len(public))[: self.rad_batch]
+            some = torch.randperm(len(public), device=CPU)[: self.rad_batch].to(client.device)
             x = batch_of(client, public, some)
             client.net.eval()
             r = client.net.extractor(x)

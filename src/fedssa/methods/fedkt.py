@@ -42,6 +42,7 @@ from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.core.training import Batch, Phase, outputs
 from fedssa.errors import AnswerError
+from fedssa.kernels.devices import CPU
 from fedssa.methods.parts.model import SharedModel
 
 
@@ -122,7 +123,7 @@ class FedKT(Method[Result, Labels, Votes]):
         num_classes, said = ctx.task.num_classes, client[Said].votes
         noise = ctx.noise(client.id) if self.gamma and self.noise == "clients" else None
         for j in range(self.partitions):
-            counts = torch.zeros(said.shape[1], num_classes, dtype=torch.int64)
+            counts = torch.zeros(said.shape[1], num_classes, dtype=torch.int64, device=said.device)
             for i, part in enumerate(self.parts(client, j, ctx)):
                 self._renew(client, f"{j}.{i}", ctx)
                 yield Phase(self.teach, data=part, epochs=self.teacher_epochs, trains=(SharedModel,))
@@ -136,7 +137,7 @@ class FedKT(Method[Result, Labels, Votes]):
         """Deals the client's samples into t disjoint parts, none of them empty."""
         num = len(client.data.train)
         rng = torch_rng(ctx.seed, "method", t=ctx.t, client=client.id, step=partition)
-        return torch.tensor_split(torch.randperm(num, generator=rng), min(self.teachers, num))
+        return torch.tensor_split(torch.randperm(num, generator=rng, device=CPU), min(self.teachers, num))
 
     def teach(self, client: Client, batch: Batch) -> Tensor:
         return client.cross_entropy(client[SharedModel].model(batch.x), batch.y)
@@ -152,13 +153,15 @@ class FedKT(Method[Result, Labels, Votes]):
 
     def majority(self, counts: Tensor, noise: Noise | None) -> Tensor:
         """Returns the class with most votes, or with most after noise of scale 1/γ; a tie goes to the lowest class."""
-        return (counts if noise is None else counts + noise.laplace(*counts.shape) / self.gamma).argmax(dim=1)
+        return (
+            counts if noise is None else counts + noise.laplace(*counts.shape).to(counts.device) / self.gamma
+        ).argmax(dim=1)
 
     def _renew(self, client: Client, called: str, ctx: Context) -> None:
         """Puts a model with new weights where the last one stood."""
         build = ctx.task.build_shared
         assert build is not None
-        with seeded(ctx.seed, "method", t=ctx.t, client=client.id, phase=called):
+        with seeded(ctx.seed, "method", t=ctx.t, client=client.id, phase=called), CPU:
             copy_in(module_state(build()), module_state(client[SharedModel].model))
 
     def _answers(self, client: Client, ctx: Context) -> Tensor:

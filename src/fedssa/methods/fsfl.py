@@ -135,7 +135,11 @@ class FSFL(Method[Consensus, Consensus, Up]):
         """Returns the mean loss of the private samples plus that of the public ones."""
         z, mine = client[DomainClassifier](representations), index < 0
         parts = ((z[mine], private), (z[~mine], public))
-        losses = [cross_entropy(part, torch.full((len(part),), domain)) for part, domain in parts if len(part)]
+        losses = [
+            cross_entropy(part, torch.full((len(part),), domain, device=part.device))
+            for part, domain in parts
+            if len(part)
+        ]
         return torch.stack(losses).sum()
 
     def digest(self, client: Client, batch: Batch) -> Tensor:

@@ -14,7 +14,7 @@ LATER: dict[str, tuple[str, ...]] = {  # by section
     "models": ("clients",),
     "local": ("accumulate", "class_weights", "label_smoothing", "precision"),
     "rounds": ("max_diverged",),
-    "run": ("per_class", "metrics"),
+    "run": ("per_class", "metrics", "device"),
 }
 
 

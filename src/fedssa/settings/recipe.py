@@ -21,6 +21,7 @@ from fedssa.data.origin import Splits
 from fedssa.errors import SettingsError
 from fedssa.imports import import_from, with_files
 from fedssa.kernels import Kernel
+from fedssa.kernels.devices import refuse_unknown as refuse_unknown_device
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import ModelFactory
 from fedssa.partition import PARTITIONS, Partition
@@ -66,6 +67,7 @@ class RunOptions:
     store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all
     per_class: bool = True  # record how many test samples of each class every participant tells right
     metrics: tuple[str, ...] = ()  # own metrics by import path, computed at each client, recorded by their names
+    device: str = "cpu"  # what clients compute on: cpu, cuda, cuda:1, mps, or auto (cuda, else mps, else cpu)
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,7 @@ def _refuse_unfit(settings: Settings) -> None:
     """Refuses, before anything starts, an unknown architecture or a method that lacks what it needs."""
     name = f"method.name = {settings.table['method']['name']!r}"
     metric_paths(settings.run.metrics)  # it refuses what is no list of paths
+    refuse_unknown_device(settings.run.device)  # one that is not there is refused where it is used
     prototypes = settings.prototypes
     if missing := [arch.model for arch in settings.archs if prototypes and arch.prototype not in prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")

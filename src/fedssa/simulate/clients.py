@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from fedssa.core.tensors import overlapping
 from fedssa.data import Dataset, prepare
 from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
+from fedssa.kernels.devices import device_of
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, Builder
 from fedssa.models.alike import picture
@@ -164,6 +165,7 @@ class SimulatedClients:
                 self.public,
                 self.group_name(client),
                 self._measures,
+                partial(device_of, settings.run.device),
             )
 
     def called(self, client: int) -> str:
@@ -220,6 +222,9 @@ class SimulatedClients:
     def data(self, client: int) -> LocalData:
         split = self.owners.split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
+
+    def own_devices(self) -> dict[str, str]:
+        return {}  # all clients are on run.device
 
     def slots(self, folder: Path) -> Slots:
         return slots_within(folder, self.settings.run.store_memory, self.groups)

@@ -47,6 +47,11 @@ class SiteClients:
     def public(self) -> Public | None:
         return self.federation.public
 
+    def own_devices(self) -> dict[str, str]:
+        """Returns the devices of the sites that have said one; a device that is not there is refused."""
+        own = [k for k in self.groups if self._site(k).site.device is not None]
+        return {self.names[k]: str(self.client(k).device) for k in own}
+
     @cached_property
     def infos(self) -> list[ClientInfo]:
         return [self.client(client).info() for client in self.groups]
@@ -92,6 +97,7 @@ class SiteClients:
     def check_models(self) -> None:
         """Builds every site, so that what does not fit is refused before a run starts."""
         assert self.infos
+        self.own_devices()
         self.federation.check_models()
 
     def server_context(self) -> ServerContext:

@@ -34,6 +34,8 @@ from fedssa.sites.agreement import Federation
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
 
+DEVICE = "cpu"  # a server computes there; a site's device is its own matter
+
 
 @message
 class Checkpoint(Generic[Server]):
@@ -149,7 +151,7 @@ def _create(federation: Federation, out: Path) -> RunDir:
         about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
         about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
         staged = RunDir(staging, federation.table, *about_data)
-        fill_run_dir(staged, describe(federation.settings.run.kernel))
+        fill_run_dir(staged, describe(federation.settings.run.kernel, DEVICE))
         start: AnyCheckpoint = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}))
         write_durably(_checkpoint_file(staging), seal(start))
         os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
@@ -163,7 +165,7 @@ def _reopen(federation: Federation, out: Path) -> RunDir:
         raise RunDirError(f"{out}: was begun with another federation.toml; only its [deploy] may change")
     if run_dir.outcome():
         raise RunDirError(f"{out}: this run has ended already; see it with: fedssa show {out}")
-    refuse_other(out, run_dir.environment(), federation.settings.run.kernel)
+    refuse_other(out, run_dir.environment(), federation.settings.run.kernel, DEVICE)
     return run_dir
 
 

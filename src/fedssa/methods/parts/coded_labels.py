@@ -76,7 +76,7 @@ def quantise(p: Tensor, bits: int) -> Tensor:
     q = exact.round()
     missing = total - q.sum(dim=1, keepdim=True)
     by_need = torch.argsort((exact - q) * missing.sign(), dim=1, descending=True, stable=True)
-    rank = torch.empty_like(by_need).scatter_(1, by_need, torch.arange(p.shape[1]).expand_as(by_need))
+    rank = torch.empty_like(by_need).scatter_(1, by_need, torch.arange(p.shape[1], device=p.device).expand_as(by_need))
     return (q + missing.sign() * (rank < missing.abs())).to(torch.uint8)
 
 

@@ -12,7 +12,7 @@ def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, nor
     if normalised:
         features = normalize(features, dim=1)
     similarity = features @ features.T / tau
-    others = ~torch.eye(len(labels), dtype=torch.bool)
+    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     log_prob = similarity - similarity.masked_fill(~others, -math.inf).logsumexp(dim=1, keepdim=True)
     positives = (labels[:, None] == labels[None, :]) & others
     per_sample = log_prob.masked_fill(~positives, 0.0).sum(dim=1) / positives.sum(dim=1)

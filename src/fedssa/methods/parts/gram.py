@@ -26,13 +26,13 @@ def centred(gram: Tensor) -> Tensor:
 
 def upper_triangle(gram: Tensor) -> Tensor:
     """Returns the numbers of a symmetric matrix row by row, each once: [n·(n + 1)/2]."""
-    row, column = torch.triu_indices(len(gram), len(gram))
+    row, column = torch.triu_indices(len(gram), len(gram), device=gram.device)
     return gram[row, column]
 
 
 def from_triangle(numbers: Tensor, n: int) -> Tensor:
     """Returns the symmetric matrix [n, n] again."""
-    row, column = torch.triu_indices(n, n)
+    row, column = torch.triu_indices(n, n, device=numbers.device)
     gram = numbers.new_empty(n, n)
     gram[row, column] = numbers
     gram[column, row] = numbers

@@ -16,8 +16,8 @@ def logistic_regression(x: Tensor, y: Tensor, lam: float) -> Tensor:
     """
     signed = x.double() * y.double()[:, None]
     num, width = signed.shape
-    w = torch.zeros(width, dtype=torch.float64)
-    ridge = lam * torch.eye(width, dtype=torch.float64)
+    w = signed.new_zeros(width)
+    ridge = lam * torch.eye(width, dtype=torch.float64, device=signed.device)
 
     def objective(at: Tensor) -> Tensor:
         return lam / 2 * (at @ at) - logsigmoid(signed @ at).mean()

@@ -14,7 +14,7 @@ def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     first = values[0]
     if not first.is_floating_point():
         return torch.stack(list(values)).amax(dim=0)
-    weight = torch.tensor(weights, dtype=first.dtype)
+    weight = torch.tensor(weights, dtype=first.dtype, device=first.device)
     share = weight / weight.sum()
     result = torch.full_like(first, -0.0)  # the zero that leaves every number as it is, -0.0 too
     for k, value in enumerate(values):
