@@ -16,6 +16,7 @@ import numpy as np
 from fedssa.data import DATASETS, FromFunction, cache_folder
 from fedssa.data.arrays import Arrays, arrays_from, check
 from fedssa.data.function import columns_of, name_of, parts_of
+from fedssa.data.inputs import array_of
 from fedssa.data.places import make_folder, unwritable
 from fedssa.errors import DataError
 from fedssa.methods import METHODS
@@ -85,16 +86,17 @@ def _data(key: str, value: Any) -> Any:
 
 def _kept(where: str, given: Any) -> Table:
     """Checks arrays as if they had been read, and keeps them in a file whose name is the digest of its content."""
-    x, y, names, _, kind = parts = parts_of(given, where)
-    check(arrays_from(*parts), where)
-    inputs = x if isinstance(x, Mapping) else {"x": x}
+    x, y, names, _, kind = parts_of(given, where)
+    several = isinstance(x, Mapping)
+    inputs = {name: array_of(array, name, where) for name, array in (x.items() if several else [("x", x)])}
+    check(arrays_from(inputs if several else inputs["x"], y, names, where, kind), where)
     if taken := inputs.keys() & {"y", "class_names", "file"}:
         raise DataError(f"{where}: an input cannot be called {min(taken)}; give it another name")
     beside = columns_of(given) | ({"y": y} if names is None else {"y": y, "class_names": names})
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(array) for name, array in {**inputs, **beside}.items()})
-    several = {"inputs": list(x)} if isinstance(x, Mapping) else {}
-    return {"name": "npz", "file": str(_file(content.getvalue())), **several, "kind": kind}
+    named = {"inputs": list(x)} if several else {}
+    return {"name": "npz", "file": str(_file(content.getvalue())), **named, "kind": kind}
 
 
 def _file(content: bytes) -> Path:

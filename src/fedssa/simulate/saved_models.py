@@ -21,7 +21,7 @@ from fedssa.settings.task import task_of
 from fedssa.simulate.clients import builder_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
-from fedssa.simulate.own_models import check_unchanged
+from fedssa.simulate.own_models import check_model
 from fedssa.simulate.population import Clients, clients_of, settings_of
 from fedssa.simulate.sites import SiteClients
 from fedssa.sites.settings import SiteSettings
@@ -92,13 +92,13 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
     if isinstance(settings, SiteSettings):
         sites = SiteClients(settings)
         net = sites.net(client)
-        check_unchanged(directory.path, sites.names[client], net, directory.environment())
+        check_model(directory, sites.names[client], net)
         return net
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
     group = settings.groups_of([directory.client_name(k) for k in range(settings.num_clients)])[client]
     with seeded(settings.seed, "start", client=client):
         net = builder_of(settings, group, task)()
-    check_unchanged(directory.path, settings.archs[group].model, net, directory.environment())
+    check_model(directory, settings.archs[group].model, net)
     return net
 
 
