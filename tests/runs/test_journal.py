@@ -213,6 +213,19 @@ def test_divergence_is_an_outcome_and_the_rounds_before_it_stand(book: Book, cli
     assert book.run_dir.records() == [record(t) for t in range(-1, 2)]
 
 
+def test_a_client_that_has_a_name_diverges_under_it(book: Book) -> None:
+    def diverging() -> Iterator[Finished]:
+        yield from running(-1, 0)
+        raise Diverged(1, 1)
+
+    named = Book(replace(book.run_dir, client_names=("north", "süd")))
+    with pytest.raises(Diverged, match="^client süd diverged in round 1: "):
+        list(named.journal().rounds(diverging()))
+    outcome = book.run_dir.outcome()
+    assert outcome is not None
+    assert (outcome.message[:10], outcome.client) == ("client süd", 1)
+
+
 def test_any_other_error_leaves_the_run_open(book: Book) -> None:
     def failing() -> Iterator[Finished]:
         yield from running(-1, 0)
