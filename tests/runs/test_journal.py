@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,7 +219,7 @@ def test_a_client_that_has_a_name_diverges_under_it(book: Book) -> None:
         raise Diverged(1, 1)
 
     named = Book(replace(book.run_dir, client_names=("north", "süd")))
-    with pytest.raises(Diverged, match="^client süd diverged in round 1: "):
+    with pytest.raises(Diverged, match=r"^client süd diverged in round 1: "):
         list(named.journal().rounds(diverging()))
     outcome = book.run_dir.outcome()
     assert outcome is not None
