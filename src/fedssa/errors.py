@@ -20,6 +20,10 @@ import math
 class FedSSAError(Exception):
     """This is the base of all errors that are not bugs of this package."""
 
+    def __init__(self, line: str = "") -> None:
+        """Keeps the message to one line, though a user's own code may have said several in it."""
+        super().__init__(" ".join(str(line).splitlines()))
+
 
 class SettingsError(FedSSAError, ValueError):
     """A setting is unknown, of the wrong type or out of range."""

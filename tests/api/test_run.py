@@ -87,6 +87,27 @@ def test_arrays_are_kept_so_that_any_process_finds_them(
     assert capsys.readouterr() == ("", "")  # without a terminal nothing shows progress
 
 
+def test_what_stands_beside_arrays_are_columns_and_options(tmp_path: Path) -> None:
+    x, y = vectors(60)
+    given = {"x": x, "y": y, "branch": np.array(["a", "b", "c"])[np.arange(60) // 20], "splits": "pool"}
+    given["split"] = ["train"] * 50 + ["test"] * 10
+    result = fedssa.run(table(partition={"name": "column", "column": "branch"}), data=given, out=tmp_path / "run")
+    run_dir = RunDir.open(result.path)
+    assert (run_dir.client_names, run_dir.settings["data"]["splits"]) == (("a", "b", "c"), "pool")
+    with pytest.raises(DataError, match=r"^partition.column = 'hospital': .* they have branch, split$"):
+        fedssa.run(table(partition={"name": "column", "column": "hospital"}), data=given, out=tmp_path / "other")
+    with pytest.raises(SettingsError, match=r"^unknown setting data.spilts \(did you mean splits"):
+        fedssa.run(table(), data={"x": x, "y": y, "spilts": "pool"}, out=tmp_path / "other")
+
+
+def test_what_own_code_says_in_several_lines_is_told_in_one(tmp_path: Path) -> None:
+    def failing() -> None:
+        raise OSError("the shelf\nis empty")
+
+    with pytest.raises(DataError, match=r"^failing failed: OSError: the shelf is empty$"):
+        fedssa.run(table(), data=failing, out=tmp_path / "run")
+
+
 def test_what_only_this_program_has_runs_here_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Own(nn.Sequential):
         pass

@@ -64,8 +64,8 @@ def test_settings_at_their_defaults_are_not_written_so_that_older_runs_are_the_s
         ([METRICS[0]] * 2, SettingsError, "two of them are called top_two"),
         ([f"{OWN}:missing"], SettingsError, "run.metrics = '.*:missing': cannot be imported"),
         ([f"{OWN}:NUMBER"], SettingsError, "run.metrics: NUMBER is a int; it should be a function"),
-        ([f"{OWN}:raising"], ClientError, "client 0: metric raising: ValueError: only one class"),
-        ([f"{OWN}:nan"], ClientError, "client 0: metric nan: gives nan"),
+        ([f"{OWN}:raising"], SettingsError, "^run.metrics: client 0: metric raising: ValueError: only one class"),
+        ([f"{OWN}:nan"], SettingsError, "^run.metrics: client 0: metric nan: gives nan"),
     ],
 )
 def test_a_bad_metric_is_refused_before_anything_is_written(

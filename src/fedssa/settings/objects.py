@@ -30,6 +30,7 @@ Table = dict[str, Any]
 OURS = {id(thing): name for known in (METHODS, MODELS, PARTITIONS, DATASETS) for name, thing in known.items()}
 DATA = ("data", "public")
 PARTS = ("x", "y", "class_names", "kind")
+PLAIN = (str, int, float, type(None))  # values of options; what else stands beside x and y is a column
 
 
 def in_names(table: Mapping[str, Any]) -> Table:
@@ -75,7 +76,7 @@ def _data(key: str, value: Any) -> Any:
     if not isinstance(table, Mapping):
         return table
     if "name" not in table and {"x", "y"} <= table.keys():
-        arrays = {name: table[name] for name in PARTS if name in table}
+        arrays = {name: value for name, value in table.items() if name in PARTS or not isinstance(value, PLAIN)}
         return _kept(key, arrays) | {name: table[name] for name in table.keys() - arrays.keys()}
     function = table.get("name")
     if not callable(function) or id(function) in OURS or path_to(function):
