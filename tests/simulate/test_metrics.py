@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedssa
-from fedssa.errors import ClientError, FedSSAError, SettingsError
+from fedssa.errors import FedSSAError, SettingsError
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from tests.tiny import tiny

@@ -8,7 +8,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from fedssa.data import DATASETS, FromFunction, cache_folder
 from fedssa.data.arrays import Arrays, arrays_from, check
 from fedssa.data.function import columns_of, name_of, parts_of
 from fedssa.data.inputs import array_of
+from fedssa.data.origin import column_of
 from fedssa.data.places import make_folder, unwritable
-from fedssa.errors import DataError
+from fedssa.errors import DataError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS
 from fedssa.partition import PARTITIONS
@@ -36,7 +37,8 @@ PLAIN = (str, int, float, type(None))  # values of options; what else stands bes
 def in_names(table: Mapping[str, Any]) -> Table:
     """Returns the table with names in the place of objects; without objects it is as it was."""
     names: dict[str, Any] = {}
-    return {key: _named(_data(key, value) if key in DATA else _section(value), names) for key, value in table.items()}
+    sections = {key: _data(key, value) if key in DATA else _section(value) for key, value in table.items()}
+    return {key: _named(value, names, key) for key, value in sections.items()}
 
 
 def _section(value: Any) -> Any:
@@ -47,12 +49,26 @@ def _section(value: Any) -> Any:
     return {"name": value} if callable(value) else value
 
 
-def _named(value: Any, names: dict[str, Any]) -> Any:
+def _named(value: Any, names: dict[str, Any], place: str) -> Any:
     if isinstance(value, Mapping):
-        return {key: _named(item, names) for key, item in value.items()}
+        return {key: _named(item, names, f"{place}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_named(item, names) for item in value]
-    return _name(value, names) if callable(value) else value
+        return [_named(item, names, place) for item in value]
+    return _name(value, names) if callable(value) else _plain(value, place)
+
+
+def _plain(value: Any, place: str) -> Any:
+    """Returns what a file of settings can hold: numbers of numpy and paths have such a form, other objects do not."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, PurePath):
+        return str(value)
+    if not isinstance(value, PLAIN):
+        raise SettingsError(
+            f"{place} is a {type(value).__name__}; it should be a number, a text, a list or a table "
+            "(an array gives a list: .tolist())"
+        )
+    return value
 
 
 def _name(thing: Any, names: dict[str, Any]) -> str:
@@ -93,7 +109,8 @@ def _kept(where: str, given: Any) -> Table:
     check(arrays_from(inputs if several else inputs["x"], y, names, where, kind), where)
     if taken := inputs.keys() & {"y", "class_names", "file"}:
         raise DataError(f"{where}: an input cannot be called {min(taken)}; give it another name")
-    beside = columns_of(given) | ({"y": y} if names is None else {"y": y, "class_names": names})
+    columns = {name: column_of(name, values, len(y), where) for name, values in columns_of(given).items()}
+    beside = columns | ({"y": y} if names is None else {"y": y, "class_names": names})
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(array) for name, array in {**inputs, **beside}.items()})
     named = {"inputs": list(x)} if several else {}

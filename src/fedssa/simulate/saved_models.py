@@ -118,6 +118,13 @@ def _opened(path: Path) -> RunDir:
     return directory
 
 
+def known(run_dir: Path, client: str) -> int | str:
+    """Returns a client that somebody typed as his name, or else as his number."""
+    directory = _opened(run_dir)
+    names = [directory.client_name(k) for k in range(int(directory.settings["partition"]["clients"]))]
+    return int(client) if client.isdecimal() and client not in names else client
+
+
 def _number(directory: RunDir, settings: Settings, client: int | str) -> int:
     """Returns the number of a client that is told by its number or its name."""
     names = [directory.client_name(k) for k in range(settings.num_clients)]

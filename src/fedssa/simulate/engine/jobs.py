@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from fedssa.core.client import AnyAnswer, Client, ClientInfo
-from fedssa.core.method import Messages
 from fedssa.core.evaluation import MetricError
+from fedssa.core.method import Messages
 from fedssa.errors import ClientError, Diverged, FedSSAError
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, Job
