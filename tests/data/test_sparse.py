@@ -65,7 +65,7 @@ def test_a_saved_matrix_with_its_labels_and_columns(form: str, tmp_path: Path) -
 
 def test_numbers_at_one_place_are_added_and_whole_numbers_stay(tmp_path: Path) -> None:
     parts = {"data": np.array([1, 2, 5]), "indices": np.array([1, 1, 0]), "indptr": np.array([0, 2, 3])}
-    np.savez(tmp_path / "x.npz", **parts, shape=np.array([2, 2]), format=b"csr", y=Y[:2])
+    np.savez(tmp_path / "x.npz", allow_pickle=False, **parts, shape=np.array([2, 2]), format=b"csr", y=Y[:2])
     with pytest.warns(FedSSAWarning, match="x is sparse"):
         data = prepare(Npz(file=str(tmp_path / "x.npz")))
     assert (in_order(data).tolist(), data.x.dtype.name) == ([[0, 3], [5, 0]], "int64")
