@@ -224,7 +224,7 @@ def test_a_rule_beside_none_is_not_overlooked() -> None:
 
 
 @given(st.lists(st.integers(0, 3), unique=True).map(sorted), st.integers(0, 5), st.integers(0, 5))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_rows_of_classes_fit_if_there_is_one_of_the_width_for_each(classes: list[int], num: int, width: int) -> None:
     value = Fields(some=torch.tensor(classes, dtype=torch.int64), some_rows=torch.zeros(num, width))
     if (num, width) == (len(classes), 3):

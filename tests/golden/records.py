@@ -5,7 +5,8 @@
 
 A digest here is one of numbers, not of names: the sorted hashes of all tensors. So fields may be renamed and nested,
 while no number may change, appear or vanish unseen. Bits are those of a kernel, a torch and a processor; the file has
-an entry for each of them that was written. Where there is none, the statistics must be close to those of the others.
+an entry for each of them that was written. Where there is none, or a case was written later on another machine only,
+the statistics must be close to those of the others.
 """
 
 import json

@@ -45,7 +45,7 @@ def numbers(samples: Any) -> set[int]:
 
 
 # -- a slice ---------------------------------------------------------------------------------------------------
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**31),
     st.floats(0.01, 0.5),
