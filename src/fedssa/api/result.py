@@ -122,6 +122,7 @@ def _clients(records: tuple[RoundRecord, ...], run_dir: RunDir) -> Iterator[dict
                 **({"name": run_dir.client_name(client.id)} if run_dir.has_names else {}),
                 "accuracy": client.scores.headline,
                 "val_accuracy": val,
+                **client.scores.measures,
                 "loss": client.loss,
                 "steps": client.steps,
                 "header_norm": client.header_norm,
