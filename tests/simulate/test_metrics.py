@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import fedssa
-from fedssa.errors import FedSSAError, SettingsError
+from fedssa.errors import ClientError, FedSSAError, SettingsError
 from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
+from fedssa.simulate.engine.jobs import say_hello
 from fedssa.simulate.run import start
 from tests.tiny import tiny
 
@@ -74,3 +76,9 @@ def test_a_bad_metric_is_refused_before_anything_is_written(
     with pytest.raises(error, match=reason):
         fedssa.run(tiny(run={"metrics": metrics}), out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metric_that_fails_in_a_run_is_told_with_its_client() -> None:
+    clients = SimulatedClients.prepared(parse_settings(tiny(run={"metrics": [f"{OWN}:raising"]})))
+    with pytest.raises(ClientError, match=r"^client 2: metric raising: ValueError: only one class$"):
+        say_hello(clients, 2)
