@@ -52,7 +52,15 @@ def _prototype() -> SplitModel:
     return tiny_net()
 
 
-TASK = Task(3, (4,), width=2, num_rounds=4, build_shared=_shared_net, prototypes={"tiny": _prototype})
+TASK = Task(
+    3,
+    (4,),
+    width=2,
+    num_rounds=4,
+    build_shared=_shared_net,
+    build_server=_prototype,
+    prototypes={"tiny": _prototype},
+)
 LOCAL = LocalTraining(batch_size=2, lr=0.1)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from fedssa.core.public import Labels
 from fedssa.errors import SettingsError
 from fedssa.methods import METHODS, PRESETS
 from fedssa.settings.recipe import parse_settings, read_recipe
 from fedssa.studies.paper import CONTROL, EXPERIMENTS, SCALES, VARIANTS, every_run, experiment_command, runs_of
 from fedssa.studies.plan import plan
+from fedssa.studies.public import as_needed, public_methods
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,6 +76,21 @@ def test_every_method_is_every_one_that_such_a_federation_allows() -> None:
     assert {run.label for run in runs} == allowed | {CONTROL}
     assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 10"}
     assert {parse_settings(run.table()).rounds.total for run in runs} == {30}
+
+
+def test_every_public_is_every_method_with_public_data_that_the_labels_allow() -> None:
+    kinds: list[tuple[str, str, Labels]] = [("cifar100", "slice", "own"), ("cifar10", "cifar100", "foreign")]
+    for data, public, labels in kinds:
+        runs = runs_of("every-public", "reduced", [0], data=[data])
+        assert {run.label for run in runs} == set(public_methods(labels))
+        settings = {run.label: parse_settings(run.table()) for run in runs}
+        assert all(s.table["public"]["name"] == public for s in settings.values())
+        assert all(as_needed(s.table, name) == s.table for name, s in settings.items())
+        assert {s.rounds.total for name, s in settings.items() if name != "fedkt"} == {30}
+        assert (settings["fedkt"].rounds.total, settings["fedkt"].rounds.fraction) == (2, 1.0)
+        assert {run.path.split("/")[2] for run in runs} == {f"hetero-n20-c0.5-public-{public}"}
+        assert ("fedgems" in settings) == (labels == "own")
+    assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 2, public: cifar100"}
 
 
 def test_experiments_share_their_runs() -> None:

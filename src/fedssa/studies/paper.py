@@ -67,7 +67,33 @@ EVERY = (  # all that need neither public data nor one architecture for all
     "fedgkt",
     "fedzkt",
 )
-VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
+EVERY_PUBLIC = (  # all that use public data, and what they are compared with
+    "standalone",
+    CONTROL,
+    "standalone-public",
+    "fedssa-plus",
+    "fedmd",
+    "feddf",
+    "fccl",
+    "ds-fl",
+    "cfd",
+    "fedhenn",
+    "cronus",
+    "fsfl",
+    "fedaux",
+    "fedkt",
+    "fed-et",
+    "fedkemf",
+    "fedgems",
+    "kt-pfl",
+)
+NEED_OWN_LABELS = ("fedgems",)
+PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
+    "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
+    "slice": {"name": "slice", "share": 0.02, "per_round": 0},
+}
+VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
+    "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
@@ -90,6 +116,7 @@ class Cell:
     gamma: float | None = None  # in place of classes
     models: str = "hetero"
     representations: int = 0
+    public: str = ""  # a data set, or "slice" of its own
 
     @property
     def name(self) -> str:
@@ -98,12 +125,15 @@ class Cell:
             name += f"-gamma{self.gamma:g}"
         elif self.classes != CLASSES[self.data]:
             name += f"-k{self.classes}"
+        if self.public:
+            name += f"-public-{self.public}"
         return name + ("-tsne" if self.representations else "")
 
     @property
     def words(self) -> str:
         dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
-        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}"
+        public = f", public: {self.public}" if self.public else ""
+        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{public}"
 
     @property
     def folder(self) -> str:
@@ -114,13 +144,17 @@ class Cell:
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
         dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
         smoke = self.scale == "smoke"
+        archs = (SMOKE_ARCHS if smoke else ARCHS)[self.models]
+        models: Table = {"archs": archs} | ({"width": 64} if smoke else {})
+        public: Table = {"public": PUBLIC[self.public], "models": models | {"server": archs[0]}} if self.public else {}
         return {
             "data": {"name": self.data},
             "partition": {"clients": self.clients} | (by_classes if self.gamma is None else dirichlet),
-            "models": {"archs": (SMOKE_ARCHS if smoke else ARCHS)[self.models]} | ({"width": 64} if smoke else {}),
+            "models": models,
             "local": {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
             "rounds": {"total": ROUNDS[self.scale][self.clients], "fraction": self.fraction},
             "run": {"keep_models": False, "representations": self.representations},
+            **public,
         }
 
 
@@ -144,7 +178,9 @@ class PaperRun:
 class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
-    methods: tuple[str, ...] | None = None  # None: all of METHODS that the models allow, and the control
+    methods: tuple[str, ...] | Callable[[Cell], tuple[str, ...]] | None = (
+        None  # None: those of METHODS that models allow
+    )
     figures: str | None = None  # the table of the paper that has the same cells
 
 
@@ -162,6 +198,15 @@ def _small(scale: str) -> list[Cell]:
     """Returns federations of twenty clients, small enough for every method."""
     sized = {cell.data: replace(cell, clients=20, fraction=FRACTIONS[20]) for cell in _bases(scale)}
     return _bases(scale) if scale == "smoke" else list(sized.values())
+
+
+def _small_with_public(scale: str) -> list[Cell]:
+    """Returns the same with public data: CIFAR-100 for CIFAR-10, whose labels are foreign, and slices of the others."""
+    return [replace(cell, public="cifar100" if cell.data == "cifar10" else "slice") for cell in _small(scale)]
+
+
+def _that_use_public(cell: Cell) -> tuple[str, ...]:
+    return tuple(name for name in EVERY_PUBLIC if cell.public == "slice" or name not in NEED_OWN_LABELS)
 
 
 def _largest(scale: str) -> list[Cell]:
@@ -222,6 +267,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
+    "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 
@@ -286,6 +332,8 @@ def _num_cells(name: str, scale: str, chosen: Mapping[str, Any]) -> int:
 
 
 def _methods(experiment: Experiment, cell: Cell) -> tuple[str, ...]:
+    if callable(experiment.methods):
+        return experiment.methods(cell)
     if experiment.methods is not None:
         return experiment.methods
     first, *others = [name for name in METHODS if cell.models == "homo" or name not in NEEDS_ONE_MODEL]

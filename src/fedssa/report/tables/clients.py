@@ -3,10 +3,18 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fedssa.report.read.costs import short
+from fedssa.report.read.costs import is_hidden_by_numbers, short
 from fedssa.report.read.summary import ClientSummary, kinds_of, summarise_clients
 from fedssa.report.tables.fitted import Fitted, Shown
-from fedssa.report.tables.terminal import MAX_ROWS, NOTHING, measure_text, number_text, percent_text
+from fedssa.report.tables.terminal import (
+    BYTES_SENT,
+    HEADER_NORM,
+    MAX_ROWS,
+    NOTHING,
+    measure_text,
+    number_text,
+    percent_text,
+)
 from fedssa.runs.directory import RunDir
 from fedssa.settings.labels import models_of
 
@@ -44,7 +52,9 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Fitted:
             column("rounds", lambda client: str(client.traffic.num_participations), 4, _participations),
             column("last\nround", lambda client: "start" if client.last_round < 0 else str(client.last_round), 7),
             column("loss", lambda client: number_text(client.last.loss, ".3f"), 8),
-            column("header\nnorm", lambda client: number_text(client.last.header_norm, ".2f"), 9),
+            column(BYTES_SENT, lambda client: short(client.traffic.bytes), 9, _bytes)
+            if is_hidden_by_numbers(client.traffic for client in heard.values())
+            else column(HEADER_NORM, lambda client: number_text(client.last.header_norm, ".2f"), 9),
             column("numbers\nsent", lambda client: short(client.traffic.numbers), 10, _numbers),
         ]
     )
@@ -73,3 +83,7 @@ def _numbers(rest: Sequence[ClientSummary]) -> str:
 def _measure(name: str, client: ClientSummary) -> str:
     value = client.last.scores.measures.get(name)
     return NOTHING if value is None else measure_text(name, value)
+
+
+def _bytes(rest: Sequence[ClientSummary]) -> str:
+    return short(sum(client.traffic.bytes for client in rest))

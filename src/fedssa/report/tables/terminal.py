@@ -12,7 +12,7 @@ from rich.text import Text
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
 from fedssa.report.read.architectures import by_architecture
-from fedssa.report.read.costs import Cost, extra_flops, short, total
+from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short, total
 from fedssa.report.read.summary import (
     ClientAccuracy,
     RunSummary,
@@ -35,15 +35,17 @@ __all__ = [
 ]
 
 MOST_ARCHITECTURES = 8  # of which a run's summary tells
+HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes take the norm's place
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
-RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
+RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", HEADER_NORM, "s per\nround")
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
     """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
-    table = terminal_table("run", right=with_kinds(RUN_COLUMNS, kinds), last="outcome")
+    in_bytes = is_hidden_by_numbers(summary.traffic for summary in summaries)
+    table = terminal_table("run", right=with_kinds(_columns(RUN_COLUMNS, in_bytes), kinds), last="outcome")
     table.columns[0].min_width, table.columns[-1].min_width = 12, 9
     for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
         table.add_row(
@@ -53,7 +55,7 @@ def runs_table(summaries: Sequence[RunSummary]) -> Table:
             _difference(summary, summaries[0]),
             percent_text(summary.best_round and summary.best_round.test),
             short(summary.traffic.numbers),
-            number_text(summary.header_norm, ".2f"),
+            short(summary.traffic.bytes) if in_bytes else number_text(summary.header_norm, ".2f"),
             number_text(summary.seconds_per_round, ".3g"),
             _outcome(summary),
         )
@@ -151,6 +153,10 @@ def partition_table(
     table.add_section()
     table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
     return table
+
+
+def _columns(columns: Sequence[str], in_bytes: bool) -> list[str]:
+    return [BYTES_SENT if in_bytes and heading == HEADER_NORM else heading for heading in columns]
 
 
 def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
