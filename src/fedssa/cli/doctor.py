@@ -81,7 +81,10 @@ def _room(folder: Path) -> str:
 
 
 def _memory() -> str:
-    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+    from fedssa.runs.system import all_memory
+
+    found = all_memory()
+    return "memory of unknown size" if found is None else f"{found / 2**30:.0f} GiB of memory"
 
 
 def _gemm() -> float:

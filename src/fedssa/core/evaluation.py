@@ -84,18 +84,22 @@ def _at(classes: Tensor, counts: Tensor) -> tuple[int, ...]:
     return tuple(int(counts[s]) if s < len(counts) else 0 for s in classes.tolist())
 
 
+class MetricError(ClientError):
+    """A user's own metric raises, or gives no finite number; whoever knows the client names it."""
+
+
 def _metrics(client: "Client", told: _Told) -> dict[str, float] | None:
     if not client.measures.metrics or not told.answers:
         return None
-    return {name: _value(client, name, metric, told) for name, metric in client.measures.metrics.items()}
+    return {name: _value(name, metric, told) for name, metric in client.measures.metrics.items()}
 
 
-def _value(client: "Client", name: str, metric: Metric, told: _Told) -> float:
+def _value(name: str, metric: Metric, told: _Told) -> float:
     try:
         said = metric(told.logits, told.labels)
         value = math.nan if isinstance(said, (str, bytes)) else float(said)
     except Exception as error:  # a user's metric may raise anything
-        raise ClientError(f"client {client.id}: metric {name}: {type(error).__name__}: {error}") from error
+        raise MetricError(f"metric {name}: {type(error).__name__}: {error}") from error
     if not math.isfinite(value):
-        raise ClientError(f"client {client.id}: metric {name}: gives {said!r}, which is not a finite number")
+        raise MetricError(f"metric {name}: gives {said!r}, which is not a finite number")
     return value

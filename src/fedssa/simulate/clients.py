@@ -13,7 +13,7 @@ from torch import Tensor
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import AnyMethod, Client, ClientInfo
 from fedssa.core.context import ServerContext
-from fedssa.core.evaluation import Measures
+from fedssa.core.evaluation import Measures, MetricError
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
@@ -237,10 +237,12 @@ class SimulatedClients:
                 client = self.client(first)
                 if self._measures.metrics:
                     client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
+            except MetricError as error:
+                raise SettingsError(f"run.metrics: {self.called(first)}: {error}") from error
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {self.names[first]}: {type(error).__name__}: {error}") from error
+                raise ClientError(f"{self.called(first)}: {type(error).__name__}: {error}") from error
             if shared := overlapping(client.state().items()):
                 raise ModelError(f"{arch}: '{shared[0]}' and '{shared[1]}' share memory; untie them")
             self._check_ids(group, arch)

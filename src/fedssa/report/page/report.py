@@ -25,7 +25,7 @@ from fedssa.report.read.groups import Group, flat, group_runs, slug, subtitle, t
 from fedssa.report.read.statistics import LEVEL, NUM_RESAMPLES, RESAMPLE_SEEDS_FROM
 from fedssa.report.read.summary import diverged_in_words
 from fedssa.report.tables.accuracy import accuracy_table
-from fedssa.report.tables.breakdown import architecture_table, class_table
+from fedssa.report.tables.breakdown import architecture_table, class_table, client_table
 from fedssa.report.tables.costs import cost_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
@@ -103,7 +103,7 @@ class Section:
     finding: str
     table: Table
     more: tuple[Table, ...]  # costs, and accuracy by architecture
-    by_class: Table | None
+    folded: tuple[Table, ...]  # accuracy by client, and recall by class
     settings: tuple[tuple[str, str], ...]
     figures: tuple[Drawn, ...]
     series: tuple[int, ...]
@@ -111,7 +111,7 @@ class Section:
 
     @property
     def tables(self) -> list[Table]:
-        return [self.table, *self.more, *([self.by_class] if self.by_class else [])]
+        return [self.table, *self.more, *self.folded]
 
 
 def write(folders: Sequence[Path], out: Path) -> Gathered:
@@ -177,7 +177,7 @@ def _section(number: int, group: Group, seen: Mapping[str, Style], found: dict[s
         finding=finding(group),
         table=accuracy_table(group, seen, name),
         more=tuple(filter(None, (cost_table(group, seen, name), architecture_table(group, seen, name)))),
-        by_class=class_table(group, seen, name),
+        folded=tuple(filter(None, (client_table(group, seen, name), class_table(group, seen, name)))),
         settings=tuple(settings),
         figures=tuple(_drawn(figure, f"{name}-{figure.name}", found) for figure in figures),
         series=tuple(series_in(figures)),

@@ -44,10 +44,6 @@ def _accuracy(row: MethodRow) -> str:
     return percent_text(row.mean) + ("" if row.spread is None else f" ± {100 * row.spread:.1f}")
 
 
-def _second(kind: str, rows: Sequence[MethodRow]) -> Shown:
-    return Shown(f"{kind}\n%", [percent_text(row.second_accuracies.get(kind)) for row in rows], 4)
-
-
 def _measure(name: str, rows: Sequence[MethodRow]) -> Shown:
     known = [row.measures.get(name) for row in rows]
     cells = [NOTHING if value is None else measure_text(name, value) for value in known]

@@ -15,20 +15,15 @@ from fedssa.report.read.architectures import by_architecture
 from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short, total
 from fedssa.report.read.summary import (
     ClientAccuracy,
-    ClientSummary,
     RunSummary,
     diverged_in_words,
     kinds_of,
     paired_difference,
     run_names,
-    summarise_clients,
 )
-from fedssa.runs.directory import RunDir
-from fedssa.settings.labels import models_of
 
 __all__ = [
     "NOTHING",
-    "clients_table",
     "curve",
     "measure_text",
     "partition_table",
@@ -44,16 +39,6 @@ HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide wh
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
 RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", HEADER_NORM, "s per\nround")
-CLIENT_COLUMNS = (
-    "accuracy\n%",
-    "test\nsamples",
-    "val.\n%",
-    "rounds",
-    "last\nround",
-    "loss",
-    HEADER_NORM,
-    "numbers\nsent",
-)
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
@@ -70,8 +55,8 @@ def runs_table(summaries: Sequence[RunSummary]) -> Table:
             _difference(summary, summaries[0]),
             percent_text(summary.best_round and summary.best_round.test),
             short(summary.traffic.numbers),
-            short(summary.traffic.bytes) if in_bytes else _number(summary.header_norm, ".2f"),
-            _number(summary.seconds_per_round, ".3g"),
+            short(summary.traffic.bytes) if in_bytes else number_text(summary.header_norm, ".2f"),
+            number_text(summary.seconds_per_round, ".3g"),
             _outcome(summary),
         )
     return table
@@ -100,11 +85,11 @@ def run_table(summary: RunSummary) -> Table:
         "worst client": _who(summary, worst),
         "best client": _who(summary, best),
         "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
-        "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
+        "a client and round": f"{number_text(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
         **_flops(total(summary.costs)),
-        "header norm": _number(summary.header_norm, ".3f"),
-        "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
+        "header norm": number_text(summary.header_norm, ".3f"),
+        "seconds a round": f"{number_text(summary.seconds_per_round, '.3g')} (median)",
     }
     if summary.messages:
         up, down = summary.messages
@@ -142,24 +127,6 @@ def _flops(spent: Cost) -> dict[str, str]:
     """Makes a line for each kind that was counted; they are never added up."""
     known = {"training": spent.flops or None} | {name: spent.extra_flops[name] for name in extra_flops([spent])}
     return {f"{name} FLOPs": short(flops) for name, flops in known.items() if flops is not None}
-
-
-def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
-    """Makes one row a client: its latest scores, and what it has sent."""
-    models = models_of(run_dir)
-    num_clients = len(models)
-    heard = summarise_clients(run_dir.records())
-    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
-    kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
-    in_bytes = is_hidden_by_numbers(client.traffic for client in heard.values())
-    table = terminal_table("client", "model", right=with_kinds(_columns(CLIENT_COLUMNS, in_bytes), kinds))
-    for client in range(shown):
-        name = run_dir.client_name(client)
-        table.add_row(Text(name), Text(models[client]), *_client_cells(heard.get(client), kinds, in_bytes=in_bytes))
-    if shown < num_clients:
-        rest = [summary for client, summary in heard.items() if client >= shown]
-        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds, in_bytes=in_bytes))
-    return table
 
 
 def partition_table(
@@ -238,44 +205,6 @@ def _target(summary: RunSummary) -> str:
     return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
 
 
-def _client_cells(client: ClientSummary | None, kinds: Sequence[str], *, in_bytes: bool) -> list[str]:
-    if client is None:
-        return [NOTHING] * (8 + len(kinds))
-    last, traffic = client.last, client.traffic
-    return [
-        percent_text(last.scores.headline),
-        *(percent_text(last.scores.test.get(kind)) for kind in kinds),
-        str(last.scores.num_test),
-        percent_text(next(iter(last.scores.val.values()), None)),
-        str(traffic.num_participations),
-        "start" if client.last_round < 0 else str(client.last_round),
-        _number(last.loss, ".3f"),
-        short(traffic.bytes) if in_bytes else _number(last.header_norm, ".2f"),
-        short(traffic.numbers),
-    ]
-
-
-def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str], *, in_bytes: bool) -> list[str]:
-    """Returns the mean accuracy and the sums of the clients that are not shown."""
-    if not rest:
-        return [NOTHING] * (8 + len(kinds))
-    accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
-    num_test = sum(client.last.scores.num_test for client in rest)
-    participations = sum(client.traffic.num_participations for client in rest)
-    numbers = sum(client.traffic.numbers for client in rest)
-    return [
-        percent_text(accuracy),
-        *[""] * len(kinds),
-        str(num_test),
-        "",
-        str(participations),
-        "",
-        "",
-        short(sum(client.traffic.bytes for client in rest)) if in_bytes else "",
-        short(numbers),
-    ]
-
-
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
     """Tells of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
     totals = zip(class_names, counts.sum(axis=0), strict=True)
@@ -288,5 +217,5 @@ def percent_text(fraction: float | None) -> str:
     return NOTHING if fraction is None else f"{100 * fraction:.1f}"
 
 
-def _number(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
