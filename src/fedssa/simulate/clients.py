@@ -160,12 +160,12 @@ class SimulatedClients:
                 settings.archs[self.groups[client]].local,
                 settings.seed,
                 getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
-                self._flops.of_round if counts_flops else None,
-                settings.run.kernel,
-                self.public,
-                self.group_name(client),
-                self._measures,
-                partial(device_of, settings.run.device),
+                count_flops=self._flops.of_round if counts_flops else None,
+                kernel=settings.run.kernel,
+                public=self.public,
+                group=self.group_name(client),
+                measures=self._measures,
+                find_device=partial(device_of, settings.run.device),
             )
 
     def called(self, client: int) -> str:
