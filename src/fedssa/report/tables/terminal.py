@@ -101,6 +101,7 @@ def run_table(summary: RunSummary) -> Table:
         "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
         **_flops(total(summary.costs)),
+        "SGD steps": f"{summary.steps:,.0f} a client",
         "header norm": _number(summary.header_norm, ".3f"),
         "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
     }
@@ -258,7 +259,7 @@ def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str
     numbers = sum(client.traffic.numbers for client in rest)
     return [
         percent_text(accuracy),
-        *[""] * len(kinds),
+        *(percent_text(_mean_of_kind(rest, kind)) for kind in kinds),
         str(num_test),
         "",
         str(participations),
@@ -267,6 +268,11 @@ def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str
         "",
         short(numbers),
     ]
+
+
+def _mean_of_kind(rest: Sequence[ClientSummary], kind: str) -> float | None:
+    known = [client.last.scores.test[kind] for client in rest if kind in client.last.scores.test]
+    return fmean(known) if known else None
 
 
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
