@@ -261,10 +261,14 @@ def test_the_papers_figures_stand_beside_ours(tmp_path: Path) -> None:
     changes = {"data__name": "cifar10", "partition__clients": 10, "rounds__fraction": 1.0, "models__archs": archs}
     for method in ("standalone", "fedssa", "m1-a", "m2-a", "m2-b"):
         finished_run(tmp_path / method, rounds(0.9), settings(method, **changes))
+    larger = settings("m2-b", **changes, models__header_scale=3.0)
+    finished_run(tmp_path / "larger", rounds(0.9), larger)
     files = report(tmp_path)
     table = rows_of(files, TEN)
     assert all(float(row["paper, %"]) > 80 for row in table.values() if row["paper, %"] != "–")
     assert {"standalone", "fedssa", "m2-a"} <= {name for name, row in table.items() if row["paper, %"] != "–"}
+    assert table["m2-b, header_scale = 1.0"]["paper, %"] != "–"
+    assert table["m2-b, header_scale = 3.0"]["paper, %"] == "–"  # the paper's headers are the usual ones
     assert f"figures/{TEN}-ablations.svg" in files
     assert "Not tuned per method, unlike the paper." in text_of(files)
     assert "Not tuned per method, unlike the paper." in files["tables.md"].decode()

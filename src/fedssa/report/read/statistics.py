@@ -99,7 +99,8 @@ def error_over_clients(variances: Floats, sizes: Sequence[int]) -> Error:
 
 def p_values(means: Floats, errors: Sequence[Error]) -> Floats:
     """Returns the larger one of what the errors say; nothing that either of them explains by chance is shown."""
-    return np.maximum.reduce([chance(means, error.size, error.free) for error in errors])
+    larger: Floats = np.max([chance(means, error.size, error.free) for error in errors], axis=0)
+    return larger
 
 
 def _coins(pairs: int) -> float:
@@ -141,6 +142,6 @@ def trust(differences: Iterable[Difference | None]) -> str | None:
     silence = "does not mean that there is none" if least >= MANY_SEEDS else "says little"
     return (
         f"“Higher” and “lower” can be trusted: at most 5 % of such tables have a wrong one. With {least} seeds and "
-        f"{methods} compared, the first verdict takes a difference of {needed:.3g} standard errors, so that “no difference "
-        f"shown” {silence}."
+        f"{methods} compared, the first verdict takes a difference of {needed:.3g} standard errors, so that “no "
+        f"difference shown” {silence}."
     )
