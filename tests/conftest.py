@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,10 @@ from fedssa.methods import Standalone
 from fedssa.methods.fedssa import ClassRows
 
 torch.set_num_threads(1)  # tests run beside one another, and threads of torch would burn time waiting for each other
+hypothesis.settings.register_profile(  # how long an example takes says something of the machine, not of the code
+    "fedssa", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("fedssa")
 T = TypeVar("T")
 KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
 collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test
@@ -47,7 +52,15 @@ def _prototype() -> SplitModel:
     return tiny_net()
 
 
-TASK = Task(3, (4,), width=2, num_rounds=4, build_shared=_shared_net, prototypes={"tiny": _prototype})
+TASK = Task(
+    3,
+    (4,),
+    width=2,
+    num_rounds=4,
+    build_shared=_shared_net,
+    build_server=_prototype,
+    prototypes={"tiny": _prototype},
+)
 LOCAL = LocalTraining(batch_size=2, lr=0.1)
 
 

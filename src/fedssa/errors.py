@@ -57,7 +57,8 @@ class Diverged(FedSSAError):
             header_norm = None
         norm = "" if header_norm is None else f" (mean norm of its header's rows before: {header_norm:.3g})"
         who, rate = ("the server", "server.lr") if client is None else (f"client {client}", "local.lr")
-        super().__init__(f"{who} diverged in round {t}: loss or weights are not finite{norm}; try a smaller {rate}")
+        when = f"in round {t}" if t >= 0 else "before the first round"
+        super().__init__(f"{who} diverged {when}: loss or weights are not finite{norm}; try a smaller {rate}")
         self.client, self.t, self.header_norm = client, t, header_norm
 
 

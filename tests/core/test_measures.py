@@ -40,7 +40,7 @@ def test_counts_are_of_the_classes_that_the_test_samples_have() -> None:
 
 
 @given(PAIRS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_balanced_accuracy_and_macro_f1_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     scores = scores_of(pairs)
     assert scores.per_class is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedssa.core.public import Labels
 from fedssa.errors import SettingsError
 from fedssa.methods import METHODS, PRESETS
 from fedssa.settings.recipe import parse_settings, read_recipe
@@ -23,6 +24,7 @@ from fedssa.studies.paper import (
     runs_of,
 )
 from fedssa.studies.plan import plan
+from fedssa.studies.public import as_needed, public_methods
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +116,8 @@ def test_larger_headers_are_other_runs_but_for_what_has_its_own() -> None:
     assert len(each_once(runs)) == len(runs) - 1
     groups = runs_of("groups", "reduced", [0], data=["cifar100"], header_scales=[1.0, 3.0])
     in_both = [path for path, count in Counter(run.path for run in groups).items() if count == 2]
-    own = {CONTROL, "fedssa-groups", *VARIANTS} - {"fedssa-t10"}
+    parts = {label for label in VARIANTS if label.startswith("groups-")}
+    own = {CONTROL, "fedssa-groups", "fedssa-plus-convex-x3"} | parts
     assert {path.rpartition("/")[2] for path in in_both} == {f"{label}-s0" for label in own}
     (elsewhere,) = runs_of("groups", "smoke", [0], methods=["fedssa-groups"], header_scales=[2.0])
     assert elsewhere.path == "smoke/digits/hetero-n4-c0.5/fedssa-groups-s0"
@@ -125,6 +128,21 @@ def test_larger_headers_are_other_runs_but_for_what_has_its_own() -> None:
 def test_what_has_its_own_headers_is_what_its_file_says() -> None:
     for run in {run for _, run in every_run(seed=0) if run.cell.scale == "smoke"}:
         assert parse_settings(run.table()).models.header_scale == (own_header_scale(run.label) or 1.0), run.label
+
+
+def test_every_public_is_every_method_with_public_data_that_the_labels_allow() -> None:
+    kinds: list[tuple[str, str, Labels]] = [("cifar100", "slice", "own"), ("cifar10", "cifar100", "foreign")]
+    for data, public, labels in kinds:
+        runs = runs_of("every-public", "reduced", [0], data=[data])
+        assert {run.label for run in runs} == set(public_methods(labels))
+        settings = {run.label: parse_settings(run.table()) for run in runs}
+        assert all(s.table["public"]["name"] == public for s in settings.values())
+        assert all(as_needed(s.table, name) == s.table for name, s in settings.items())
+        assert {s.rounds.total for name, s in settings.items() if name != "fedkt"} == {30}
+        assert (settings["fedkt"].rounds.total, settings["fedkt"].rounds.fraction) == (2, 1.0)
+        assert {run.path.split("/")[2] for run in runs} == {f"hetero-n20-c0.5-public-{public}"}
+        assert ("fedgems" in settings) == (labels == "own")
+    assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 2, public: cifar100"}
 
 
 def test_experiments_share_their_runs() -> None:

@@ -5,6 +5,7 @@ Every round it is in:  Answer
 """
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Self, TypeVar
@@ -19,6 +20,7 @@ from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.message import message, owned, tensors_in
 from fedssa.core.method import Method, Up
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.precision import refuse_unfit
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
@@ -108,17 +110,19 @@ class Client:
         public: Public | None = None,
         group: str | None = None,
         measures: Measures | None = None,
+        noise_from: NoiseFrom = "seed",
     ) -> None:
         self.id, self.task, self.seed, self._local, self.device = client_id, task, seed, local, torch.device("cpu")
         refuse_unfit(local.precision, self.device)
         self._hold(data)
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
         self.augmentations, self.kernel, self.group = augmentations, kernel, group
-        self.method, self.stats, self.num_passed = method, Stats(), 0
+        self.method, self.stats = method, Stats()
+        self.num_passed = Counter[type | None]()  # passes without training: of its net, and of models that it keeps
         self.measures = measures or Measures()
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
-        self._count_flops, self._ctx = count_flops, Context(task, seed, public)
+        self._count_flops, self._ctx = count_flops, Context(task, seed, public, noise_from=noise_from)
         task.scale(self.net.header)
         method.client_init(self, self._ctx)
 
@@ -151,6 +155,11 @@ class Client:
         # torch's own mean divides by the batch's weights, so that a batch of one class would count as if it had none
         return cross_entropy(logits, y, self._class_weights, label_smoothing=smoothing, reduction="sum") / len(y)
 
+    @property
+    def lr(self) -> float:
+        """Returns the learning rate of [local], for a phase that takes a multiple of it."""
+        return self._local.lr
+
     def modules(self) -> list[nn.Module]:
         return [thing for thing in self._kept.values() if isinstance(thing, nn.Module)]
 
@@ -170,7 +179,7 @@ class Client:
         """Receives, trains, uploads, tunes, evaluates and answers, in this order."""
         with torch.inference_mode(mode=False), one_thread(), using(self.kernel):
             ctx, method = self._ctx.at(t), self.method
-            self.downlink, self.stats, self.num_passed = down, Stats(), 0
+            self.downlink, self.stats, self.num_passed = down, Stats(), Counter()
             method.receive(self, down, ctx)
             trained = train(self, method.phases(self, ctx), self._local, ctx)
             payload = owned(method.uplink(self, ctx))
@@ -191,7 +200,7 @@ class Client:
                 tuning_flops=tuning_flops,
             )
 
-    def _flops(self, trained: Sequence[Trained], num_passed: int, ctx: Context) -> int | None:
+    def _flops(self, trained: Sequence[Trained], num_passed: Counter[type | None], ctx: Context) -> int | None:
         """Counts last, because it runs a copy, and a user's model that counts its calls may count those of both."""
         self.num_passed = num_passed
         return self._count_flops(self, trained, ctx) if self._count_flops else None
@@ -200,7 +209,7 @@ class Client:
         phases = self.method.tuning(self, ctx)
         if not phases:
             return None
-        before, self.num_passed = evaluate(self, self.method), 0
+        before, self.num_passed = evaluate(self, self.method), Counter()
         return _Tuned(before, train(self, phases, self._local, ctx, "tuning"))
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 
 Stream = Literal[
     "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public",
-    "val", "test",
+    "val", "test", "noise",
 ]  # fmt: skip
 
 

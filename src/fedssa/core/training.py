@@ -1,11 +1,11 @@
 """A client trains in the phases of its round, on batches of its own and of public samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from fedssa.kernels import Moves, using
 if TYPE_CHECKING:
     from fedssa.core.client import Client
     from fedssa.core.context import Context
+    from fedssa.core.split import SplitModel
 
 EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
 
@@ -55,7 +56,7 @@ class Trained(NamedTuple):
 
 # -- a client's round ----------------------------------------------------------------------------------------------
 def train(
-    client: "Client", phases: Sequence[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
+    client: "Client", phases: Iterable[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
 ) -> list[Trained]:
     """Runs the phases in order; the first on the client's own samples has the same batches with every method."""
     ran, norm = list[Trained](), client.header_norm()
@@ -192,9 +193,10 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def outputs(client: "Client", samples: Samples) -> Tensor:
-    """Returns the logits of the client's net as it is now: [n, S]."""
-    return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
+def outputs(client: "Client", samples: Samples, of: "type[HasModel] | None" = None) -> Tensor:
+    """Returns the logits of the client's net as it is now, or of a model that it keeps: [n, S]."""
+    header = net_of(client, of).header
+    return torch.cat([header(representations) for _, representations in _passes(client, samples, of)])
 
 
 @torch.no_grad()
@@ -203,12 +205,22 @@ def all_representations(client: "Client", samples: Samples) -> Tensor:
     return torch.cat([representations for _, representations in _passes(client, samples)])
 
 
-def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
+class HasModel(Protocol):
+    """A client may keep a model like its own inside something else."""
+
+    model: "SplitModel"
+
+
+def net_of(client: "Client", of: type[HasModel] | None) -> "SplitModel":
+    return client.net if of is None else client[of].model
+
+
+def _passes(client: "Client", samples: Samples, of: type[HasModel] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields representations batch by batch in eval mode, and counts them as work of the round."""
-    client.net.eval()
-    client.num_passed += len(samples)
+    net = net_of(client, of).eval()
+    client.num_passed[of] += len(samples)
     for index in torch.split(torch.arange(len(samples)), EVAL_BATCH):
-        yield index, client.net.extractor(batch_of(client, samples, index))
+        yield index, net.extractor(samples.batch(index, channels_last=net.channels_last))
 
 
 @torch.no_grad()

@@ -259,6 +259,8 @@ def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
         return "trains a model at the server; name it as models.server"
     if method.needs_public != "no" and settings.public is None:
         return f"needs public data; add to the recipe: {PUBLIC_TO_ADD}"
+    if method.fixed_public and settings.public is not None and settings.public.per_round:
+        return "speaks of the same public samples in every round; set public.per_round = 0"
     if method.fixed_rounds is not None and settings.rounds.total != method.fixed_rounds:
         return f"has {method.fixed_rounds} rounds; set rounds.total = {method.fixed_rounds}"
     return None

@@ -17,6 +17,7 @@ from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
+from fedssa.core.rounds import advice_on_rounds
 from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
@@ -97,7 +98,7 @@ class SimulatedClients:
             return public_data(self._samples(self.owners.public), "own", public.per_round)
         assert self._public_dataset is not None
         found = public_from(self._public_dataset, self.dataset, public)
-        if self.settings.method.needs_public == "labelled" and found.labels != "own":
+        if self.settings.method.lacks_labels(found.labels):
             name = self.settings.table["method"]["name"]
             raise SettingsError(
                 f"method.name = {name!r}: needs public data with the task's own labels, and the classes of [public] "
@@ -298,6 +299,7 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
+        yield from advice_on_rounds(method, settings.rounds)
         if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:
@@ -367,6 +369,10 @@ def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Pub
     theirs, ours = (_described(d) for d in (dataset, task_data))
     if theirs != ours:
         raise DataError(f"[public]: its inputs are {theirs}, those of [data] are {ours}")
+    if dataset.digest == task_data.digest:
+        raise DataError(
+            '[public]: are the data of [data], which clients hold; set some aside with public.name = "slice"'
+        )
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")

@@ -19,6 +19,7 @@ from torch import nn
 from fedssa.core.client import Client, CountFlops
 from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel, probe_from
@@ -85,7 +86,13 @@ def loaded(reference: str, federation: Federation, client: int, called: str) -> 
         return Loaded(called, site, _on_stream(reference, task, seed, -1) if by_layout else None, data)
 
 
-def client_from(has: Loaded, federation: Federation, client: int, count_flops: CountFlops | None = None) -> Client:
+def client_from(
+    has: Loaded,
+    federation: Federation,
+    client: int,
+    count_flops: CountFlops | None = None,
+    noise_from: NoiseFrom = "system",
+) -> Client:
     settings, public = federation.settings, federation.public
     with naming(has.called), one_thread():
         net = _started(has.site, has.data, federation, client)
@@ -103,6 +110,7 @@ def client_from(has: Loaded, federation: Federation, client: int, count_flops: C
             public=public,
             group=_group(has, net, federation),
             measures=Measures(has.site.per_class, imported(settings.run.metrics)),
+            noise_from=noise_from,
         )
         if shared := overlapping(made.state().items()):
             raise ModelError(f"'{shared[0]}' and '{shared[1]}' share memory; untie them")

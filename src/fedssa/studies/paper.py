@@ -51,7 +51,29 @@ EVERY = (  # all that need neither public data nor one architecture for all
     "fedgkt",
     "fedzkt",
 )
-VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
+EVERY_PUBLIC = (  # all that use public data, and what they are compared with
+    "standalone",
+    CONTROL,
+    "standalone-public",
+    "fedssa-plus",
+    "fedmd",
+    "feddf",
+    "fccl",
+    "ds-fl",
+    "cfd",
+    "fedhenn",
+    "cronus",
+    "fsfl",
+    "fedaux",
+    "fedkt",
+    "fed-et",
+    "fedkemf",
+    "fedgems",
+    "kt-pfl",
+)
+NEED_OWN_LABELS = ("fedgems",)
+VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
+    "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
@@ -95,16 +117,18 @@ class PaperRun:
 
 def own_header_scale(label: str) -> float | None:
     """Returns the scale that a method, preset or variant brings with it, whatever the cell says."""
-    variant = VARIANTS.get(label, {"method": {"name": label}})
+    variant = VARIANTS.get(label, {})
     scale: float | None = variant.get("models", {}).get("header_scale")
-    return scale or OWN_HEADER_SCALES.get(variant["method"]["name"])
+    return scale or OWN_HEADER_SCALES.get(variant.get("method", {}).get("name", label))
 
 
 @dataclass(frozen=True)
 class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
-    methods: tuple[str, ...] | None = None  # None: all of METHODS that the models allow, and the control
+    methods: tuple[str, ...] | Callable[[Cell], tuple[str, ...]] | None = (
+        None  # None: those of METHODS that models allow
+    )
     figures: str | None = None  # the table of the paper that has the same cells
 
 
@@ -122,6 +146,15 @@ def _small(scale: str) -> list[Cell]:
     """Returns federations of twenty clients, small enough for every method."""
     sized = {cell.data: replace(cell, clients=20, fraction=FRACTIONS[20]) for cell in _bases(scale)}
     return _bases(scale) if scale == "smoke" else list(sized.values())
+
+
+def _small_with_public(scale: str) -> list[Cell]:
+    """Returns the same with public data: CIFAR-100 for CIFAR-10, whose labels are foreign, and slices of the others."""
+    return [replace(cell, public="cifar100" if cell.data == "cifar10" else "slice") for cell in _small(scale)]
+
+
+def _that_use_public(cell: Cell) -> tuple[str, ...]:
+    return tuple(name for name in EVERY_PUBLIC if cell.public == "slice" or name not in NEED_OWN_LABELS)
 
 
 def _largest(scale: str) -> list[Cell]:
@@ -182,6 +215,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
+    "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 
@@ -263,7 +297,8 @@ def _num_cells(name: str, scale: str, chosen: Mapping[str, Any]) -> int:
 def _methods(experiment: Experiment, cell: Cell) -> tuple[str, ...]:
     """Lists the cell's methods; the control stands beside the usual headers, as it is Standalone with larger ones."""
     first, *others = [name for name in METHODS if cell.models == "homo" or name not in NEEDS_ONE_MODEL]
-    methods = experiment.methods or (first, CONTROL, *others)
+    chosen = experiment.methods(cell) if callable(experiment.methods) else experiment.methods
+    methods = chosen or (first, CONTROL, *others)
     return tuple(name for name in methods if name != CONTROL or cell.header_scale == USUAL)
 
 

@@ -5,7 +5,7 @@ so what depends on options or data is counted too. Each phase makes one step, si
 compresses what was learnt (FedKD) may therefore send more or less in a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -61,7 +61,7 @@ def _last_round(clients: SimulatedClients) -> RoundRecord:
     *_, last = run_rounds(
         settings.method,
         _Stage(clients, turns),
-        clients.server_context(),
+        replace(clients.server_context(), is_rehearsal=True),
         Rounds(total=len(turns)),
         evaluate_start=False,
         num_clients=len(clients.infos),
@@ -123,8 +123,8 @@ def _brief(method: AnyMethod) -> AnyMethod:
     """Makes the same method with one step in each phase on private samples, and none in the others."""
     kind: Any = type(method)
 
-    def phases(self: AnyMethod, client: Client, ctx: Context) -> list[Phase]:
-        return [_one_step(phase, client) for phase in kind.phases(self, client, ctx)]
+    def phases(self: AnyMethod, client: Client, ctx: Context) -> Iterator[Phase]:
+        return (_one_step(phase, client) for phase in kind.phases(self, client, ctx))
 
     briefly: Any = type(kind.__name__, (kind,), {"phases": phases, "tuning": Method.tuning})
     made: AnyMethod = briefly(**{option.name: getattr(method, option.name) for option in fields(kind)})

@@ -141,7 +141,7 @@ def test_a_mistake_of_ours_is_not_called_damage(
         raise mistake("of ours")
 
     finished_run(tmp_path / "a", ROUNDS)
-    monkeypatch.setattr("fedssa.report.read.summary.cost_of_round", wrong)
+    monkeypatch.setattr("fedssa.report.read.summary.costs_of", wrong)
     with pytest.raises(mistake, match="of ours"):
         gather([tmp_path])
 

@@ -33,7 +33,7 @@ def test_what_is_added_changes_no_name(tmp_path: Path) -> None:
 def test_other_ways_to_deal_and_public_data_are_in_the_name(tmp_path: Path) -> None:
     dealt = {"name": "dirichlet", "clients": 3, "gamma": 0.25}
     finished_run(tmp_path / "a", ROUNDS, settings(partition=dealt, public={"name": "slice", "share": 0.1}))
-    assert names_of(tmp_path) == ["digits-n3-cnn-1-to-cnn-2-gamma0.25-c1-e1-r3-public"]
+    assert names_of(tmp_path) == ["digits-n3-cnn-1-to-cnn-2-gamma0.25-c1-e1-r3-public-slice"]
 
 
 def test_anything_becomes_a_part_of_a_name() -> None:

@@ -9,7 +9,7 @@ from fedssa.report.read.comparison import compare_methods
 from fedssa.report.read.summary import summarise
 from fedssa.report.tables.comparison import comparison_tables
 from fedssa.report.tables.terminal import clients_table, partition_table, run_table, runs_table
-from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops
+from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops, without_numbers
 
 
 def lines_of(table: RenderableType, width: int = 200) -> list[list[str]]:
@@ -122,6 +122,22 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
         ["fedgh", "38", "168", "3", "k", "7", "k", "–", "–", "–"],
     ]
     assert not any("…" in word for words in both for word in words)
+
+
+def test_bytes_are_seen_where_a_method_sends_no_number(tmp_path: Path) -> None:
+    """They take the place of the header's norm, so that the tables stay as wide as they were."""
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    usual = finished_run(tmp_path / "fedssa", rounds, settings("fedssa"))
+    labels = without_numbers(finished_run(tmp_path / "cfd", rounds, settings("cfd")))
+    table = runs_table([summarise(usual), summarise(labels)])
+    assert lines_of(table, 80)[1][1:] == ["%", "±", "s.e.", "val.", "%", "sent", "sent", "round", "outcome"]
+    assert row_of(table, "fedssa")[4:6] == ["75", "336"]  # 30 numbers up twice and 15 down once, 132 and 72 bytes
+    assert row_of(table, "cfd")[-4:-1] == ["0", "336", "1.5"]
+    assert row_of(clients_table(labels), "0")[-2:] == ["112", "0"]
+    assert row_of(clients_table(usual), "0")[-2:] == ["1.50", "25"]
+    runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in (usual, labels)]
+    compared = lines_of(comparison_tables(compare_methods(runs, "fedssa"), "fedssa"), width=50)
+    assert [words[:3] for words in compared if words[0] == "cfd"][-1] == ["cfd", "0", "168"]
 
 
 def test_a_method_without_a_finished_run_has_dashes_for_its_costs(tmp_path: Path) -> None:

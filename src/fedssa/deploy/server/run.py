@@ -19,7 +19,7 @@ from typing import Any, Generic
 
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
-from fedssa.core.rounds import run_rounds
+from fedssa.core.rounds import advice_on_rounds, run_rounds
 from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
@@ -98,7 +98,8 @@ class DeployedRun:
         """Says, once the sites are here, what their coordinator should know about such a federation."""
         federation = self._federation
         method, infos = federation.settings.method, self.checkpoint.known.infos.values()
-        for advice in method.advice(federation.context()):
+        rounds = federation.settings.rounds
+        for advice in (*method.advice(federation.context()), *advice_on_rounds(method, rounds)):
             log.warning("fedssa: %s", advice)
         members = Counter(info.group for info in infos)
         for info in infos if method.groups == "layout" else ():

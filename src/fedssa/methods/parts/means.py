@@ -22,6 +22,15 @@ def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     return result
 
 
+def mean_of_rows(values: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Takes the mean of each row, [n, S], with weights of its own, [n]; equal ones give the bits of `mean`."""
+    total = torch.stack(list(weights)).sum(dim=0)
+    result = torch.full_like(values[0], -0.0)
+    for value, weight in zip(values, weights, strict=True):
+        result += (weight / total)[:, None] * value
+    return result
+
+
 def mean_state(states: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
     """Averages models of one layout, tensor by tensor."""
     return {name: mean([state[name] for state in states], weights) for name in states[0]}
@@ -32,5 +41,10 @@ def kl(teacher: Tensor, student: Tensor) -> Tensor:
 
     No gradient reaches the teacher.
     """
+    return kl_of_each(teacher, student).mean()
+
+
+def kl_of_each(teacher: Tensor, student: Tensor) -> Tensor:
+    """Returns the same for each sample: [B]."""
     log_p = log_softmax(teacher.detach(), dim=1)
-    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()
+    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1)

@@ -42,5 +42,5 @@ def _parts(group: Group) -> dict[str, str]:
         "fraction": f"c{slug(rounds.get('fraction', ''))}",
         "epochs": f"e{slug(local.get('epochs', ''))}",
         "total": f"r{slug(rounds.get('total', ''))}",
-        "public": "public" if "public" in settings else "",
+        "public": f"public-{slug(settings['public'].get('name', ''))}" if "public" in settings else "",
     }

@@ -16,7 +16,7 @@ from fedssa.records import (
     recall_by_class,
     rounds_to_target,
 )
-from fedssa.report.read.costs import Cost, Traffic, cost_of_round, traffic
+from fedssa.report.read.costs import Cost, Traffic, costs_of, traffic
 from fedssa.runs.directory import RunDir
 
 # runs of the first edition lack these settings, and ran as if they had these values
@@ -183,7 +183,7 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         kinds=records[-1].accuracy if records else {},
         measures=mean_measures(latest.values()),
         recall=recall_by_class(latest.values()),
-        costs=tuple(map(cost_of_round, trained)),
+        costs=costs_of(records),
         header_norms=norms,
         shaking=tuple(record.shaking for record in trained),
         participations=_participations(records),

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fedssa.report.read.comparison import MethodRow
-from fedssa.report.read.costs import Cost, extra_flops, short
+from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short
 from fedssa.report.read.statistics import Difference, in_words, points, trust
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.fitted import Fitted, Shown
@@ -58,7 +58,8 @@ def _costs(rows: Sequence[MethodRow]) -> Fitted:
     extra = extra_flops(row.per_round for row in rows)
     per_round = ("numbers\na round", "bytes\na round", "FLOPs\na round", *(f"{name}\nFLOPs\na round" for name in extra))
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
-    ranks = (1, 6, 3, *(7 for _ in extra), 2, 4, 5)
+    rank_of_bytes = 0 if is_hidden_by_numbers(row.per_round for row in rows) else 6
+    ranks = (1, rank_of_bytes, 3, *(7 for _ in extra), 2, 4, 5)
     cells = [[*_per_round_cells(row.per_round, extra), *_to_target_cells(row.to_target)] for row in rows]
     columns = zip((*per_round, *to_target), zip(*cells, strict=True), ranks, strict=True)
     return Fitted([_names(rows), *(Shown(heading, values, rank) for heading, values, rank in columns)])

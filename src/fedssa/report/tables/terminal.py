@@ -12,7 +12,7 @@ from rich.text import Text
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
 from fedssa.report.read.architectures import by_architecture
-from fedssa.report.read.costs import Cost, extra_flops, short, total
+from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short, total
 from fedssa.report.read.summary import (
     ClientAccuracy,
     ClientSummary,
@@ -40,9 +40,10 @@ __all__ = [
 ]
 
 MOST_ARCHITECTURES = 8  # of which a run's summary tells
+HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes take the norm's place
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
-RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
+RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", HEADER_NORM, "s per\nround")
 CLIENT_COLUMNS = (
     "accuracy\n%",
     "test\nsamples",
@@ -50,7 +51,7 @@ CLIENT_COLUMNS = (
     "rounds",
     "last\nround",
     "loss",
-    "header\nnorm",
+    HEADER_NORM,
     "numbers\nsent",
 )
 
@@ -58,7 +59,8 @@ CLIENT_COLUMNS = (
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
     """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
-    table = terminal_table("run", right=with_kinds(RUN_COLUMNS, kinds), last="outcome")
+    in_bytes = is_hidden_by_numbers(summary.traffic for summary in summaries)
+    table = terminal_table("run", right=with_kinds(_columns(RUN_COLUMNS, in_bytes), kinds), last="outcome")
     table.columns[0].min_width, table.columns[-1].min_width = 12, 9
     for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
         table.add_row(
@@ -68,7 +70,7 @@ def runs_table(summaries: Sequence[RunSummary]) -> Table:
             _difference(summary, summaries[0]),
             percent_text(summary.best_round and summary.best_round.test),
             short(summary.traffic.numbers),
-            _number(summary.header_norm, ".2f"),
+            short(summary.traffic.bytes) if in_bytes else _number(summary.header_norm, ".2f"),
             _number(summary.seconds_per_round, ".3g"),
             _outcome(summary),
         )
@@ -150,13 +152,14 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
     heard = summarise_clients(run_dir.records())
     shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
     kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
-    table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
+    in_bytes = is_hidden_by_numbers(client.traffic for client in heard.values())
+    table = terminal_table("client", "model", right=with_kinds(_columns(CLIENT_COLUMNS, in_bytes), kinds))
     for client in range(shown):
         name = run_dir.client_name(client)
-        table.add_row(Text(name), Text(models[client]), *_client_cells(heard.get(client), kinds))
+        table.add_row(Text(name), Text(models[client]), *_client_cells(heard.get(client), kinds, in_bytes=in_bytes))
     if shown < num_clients:
         rest = [summary for client, summary in heard.items() if client >= shown]
-        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
+        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds, in_bytes=in_bytes))
     return table
 
 
@@ -184,6 +187,10 @@ def partition_table(
     table.add_section()
     table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
     return table
+
+
+def _columns(columns: Sequence[str], in_bytes: bool) -> list[str]:
+    return [BYTES_SENT if in_bytes and heading == HEADER_NORM else heading for heading in columns]
 
 
 def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
@@ -232,7 +239,7 @@ def _target(summary: RunSummary) -> str:
     return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
 
 
-def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[str]:
+def _client_cells(client: ClientSummary | None, kinds: Sequence[str], *, in_bytes: bool) -> list[str]:
     if client is None:
         return [NOTHING] * (8 + len(kinds))
     last, traffic = client.last, client.traffic
@@ -244,12 +251,12 @@ def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[st
         str(traffic.num_participations),
         "start" if client.last_round < 0 else str(client.last_round),
         _number(last.loss, ".3f"),
-        _number(last.header_norm, ".2f"),
+        short(traffic.bytes) if in_bytes else _number(last.header_norm, ".2f"),
         short(traffic.numbers),
     ]
 
 
-def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str]:
+def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str], *, in_bytes: bool) -> list[str]:
     """Returns the mean accuracy and the sums of the clients that are not shown."""
     if not rest:
         return [NOTHING] * (8 + len(kinds))
@@ -265,7 +272,7 @@ def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str
         str(participations),
         "",
         "",
-        "",
+        short(sum(client.traffic.bytes for client in rest)) if in_bytes else "",
         short(numbers),
     ]
 
