@@ -43,6 +43,10 @@ class Planned:
         """Measures a round in passes over all data, so that rounds of different settings can be compared."""
         return self.settings.local.epochs * self.settings.rounds.fraction
 
+    def is_there(self) -> bool:
+        """Tells whether the directory holds a run of these settings."""
+        return self.path.exists() and self.settings.are_those_of(RunDir.open(self.path).settings)
+
     def rounds_left(self) -> int:
         if not self.path.exists():
             return self.settings.rounds.total

@@ -236,6 +236,8 @@ def test_many_clients_are_cut_and_the_rest_summed_up(tmp_path: Path) -> None:
     assert table.num_rows == 40
     assert row_of(table, "…") == ["…", "21", "more", "50.0", "210", "21", "210"]
     assert clients_table(run_dir, show_all=True).num_rows == 60
+    second = make_run(tmp_path / "second", rounds, settings(partition__clients=60), second="prototype")
+    assert row_of(clients_table(second), "…")[3:5] == ["50.0", "25.0"]
     unheard = make_run(tmp_path / "unheard", [{}], settings(partition__clients=60))
     assert row_of(clients_table(unheard), "…") == ["…", "21", "more", *["–"] * 8]
 

@@ -83,6 +83,7 @@ class RunSummary:
     shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
     participations: dict[int, int] = field(repr=False)  # how often each client heard took part
     diverged: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the rounds that a client was left out of
+    steps: float = 0.0  # of SGD that a client took, mean over all clients
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -187,6 +188,8 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         shaking=tuple(record.shaking for record in trained),
         participations=_participations(records),
         diverged=_diverged(records),
+        steps=sum(client.steps for record in trained for client in record.clients)
+        / int(run_dir.settings["partition"]["clients"]),
     )
 
 

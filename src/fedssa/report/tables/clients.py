@@ -1,6 +1,7 @@
 """The clients of a run stand in the terminal, a row each: how accurate their models are, and what they have sent."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean
 
 from fedssa.report.read.costs import is_hidden_by_numbers, short
@@ -34,7 +35,12 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Fitted:
         return Shown(heading, [*cells, *([] if rest is None else [together(rest) if rest else NOTHING])], rank)
 
     def score(kind: str) -> Shown:
-        return column(f"{kind}\n%", lambda client: percent_text(client.last.scores.test.get(kind)), 5)
+        return column(
+            f"{kind}\n%",
+            lambda client: percent_text(client.last.scores.test.get(kind)),
+            5,
+            partial(_mean_of_kind, kind),
+        )
 
     def measure(name: str) -> Shown:
         return column(name.replace(" ", "\n"), lambda client: _measure(name, client), 6)
@@ -66,6 +72,11 @@ def _no(_: Sequence[ClientSummary]) -> str:
 
 def _mean_accuracy(rest: Sequence[ClientSummary]) -> str:
     return percent_text(fmean(client.last.scores.headline for client in rest))
+
+
+def _mean_of_kind(kind: str, rest: Sequence[ClientSummary]) -> str:
+    known = [client.last.scores.test[kind] for client in rest if kind in client.last.scores.test]
+    return percent_text(fmean(known) if known else None)
 
 
 def _num_test(rest: Sequence[ClientSummary]) -> str:

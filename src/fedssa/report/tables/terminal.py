@@ -88,6 +88,7 @@ def run_table(summary: RunSummary) -> Table:
         "a client and round": f"{number_text(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
         **_flops(total(summary.costs)),
+        "SGD steps": f"{summary.steps:,.0f} a client",
         "header norm": number_text(summary.header_norm, ".3f"),
         "seconds a round": f"{number_text(summary.seconds_per_round, '.3g')} (median)",
     }
