@@ -61,7 +61,7 @@ test: $(VENV)/.dev
 
 # All that trains; what reads data, records and pages knows no kernel.
 TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate cli/test_cli.py studies/test_plan.py \
-	test_real_data.py test_runtimes_agree.py)
+	test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
 	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 -m 'not system' $(TRAINING)

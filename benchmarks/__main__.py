@@ -30,7 +30,7 @@ def measure_flower() -> dict[str, Any]:
 def main() -> None:
     keep_freed_memory()  # as every run of ours does
     measured = {
-        "machine": describe("auto"),
+        "machine": describe("auto", "cpu"),
         "loops": measure_loops(),
         "batches": measure_batches(),
         "workers": measure_workers(),

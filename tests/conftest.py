@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import hypothesis
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,15 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
 from fedssa.core.training import LocalTraining
 from fedssa.kernels import Kernel, in_c
+from fedssa.kernels.devices import CPU
 from fedssa.methods import Standalone
 from fedssa.methods.fedssa import ClassRows
 
 torch.set_num_threads(1)  # tests run beside one another, and threads of torch would burn time waiting for each other
+hypothesis.settings.register_profile(  # how long an example takes says something of the machine, not of the code
+    "fedssa", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("fedssa")
 T = TypeVar("T")
 KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
 collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test
@@ -47,7 +53,15 @@ def _prototype() -> SplitModel:
     return tiny_net()
 
 
-TASK = Task(3, (4,), width=2, num_rounds=4, build_shared=_shared_net, prototypes={"tiny": _prototype})
+TASK = Task(
+    3,
+    (4,),
+    width=2,
+    num_rounds=4,
+    build_shared=_shared_net,
+    build_server=_prototype,
+    prototypes={"tiny": _prototype},
+)
 LOCAL = LocalTraining(batch_size=2, lr=0.1)
 
 
@@ -96,15 +110,15 @@ def make_client(
     kernel: Kernel = "auto",
     public: Public | None = None,
     group: str | None = None,
+    device: torch.device = CPU,
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     same = method is not None and method.needs_same_models
     net = net or (task.shared_start(client_id + 1) if same else tiny_net(task, seed=client_id))
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
     method = method or Standalone()
-    return Client(
-        client_id, net, data, task, method, local, seed, augmentations, kernel=kernel, public=public, group=group
-    )
+    at: dict[str, Any] = {"kernel": kernel, "find_device": lambda: device}
+    return Client(client_id, net, data, task, method, local, seed, augmentations, public=public, group=group, **at)
 
 
 SAME_START = 40  # of an extractor that clients of one group have

@@ -15,7 +15,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from fedssa.studies.plan import one_pool, plan, run_all
 from tests.real_data import DATA, real_data
-from tests.tiny import method_of, tiny
+from tests.tiny import method_of, needs_of, tiny
 
 CNN = {"archs": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "width": 500}
 
@@ -70,10 +70,7 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    archs = ["mlp-3"] if name == "fedavg" else ["mlp-3", "mlp-2"]
-    needs_public = name in METHODS and METHODS[name].needs_public != "no"
-    public = {"public": {"name": "slice", "share": 0.1, "per_round": 50}} if needs_public else {}
-    return tiny(method=method_of(name), models={"archs": archs}, rounds={"total": 2}, **public)
+    return tiny(method=method_of(name), **{"rounds": {"total": 2}, **needs_of(name)})
 
 
 @pytest.fixture(scope="module")

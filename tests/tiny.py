@@ -24,14 +24,23 @@ def tiny(**sections: Any) -> dict[str, Any]:
     return {**TINY, **merged}
 
 
+FEWER_EPOCHS: dict[str, dict[str, Any]] = {  # than methods have by default, for tests
+    "fedmd": {"private_epochs": 2},
+    "fccl": {"pretrain_epochs": 2},
+    "fsfl": {"private_epochs": 2},
+    "fedkt": {"teachers": 2, "teacher_epochs": 1, "student_epochs": 1, "public_epochs": 1, "private_epochs": 1},
+}
+SMALL: dict[str, dict[str, Any]] = {"fedmrl": {"d1": 5}} | FEWER_EPOCHS  # FedMRL's net is narrower than TINY's models
+
+
 def without_digest(file: Path) -> dict[str, Any]:
     """What a JSON file of a run says, for a test that writes it again as older editions did: without a digest."""
     return {key: value for key, value in json.loads(file.read_text()).items() if key != "digest"}
 
 
 def method_of(name: str) -> dict[str, Any]:
-    """The section of a method or preset; FedMRL's small net is narrower than TINY's models."""
-    return {"name": name} | ({"d1": 5} if name == "fedmrl" else {})
+    """The section of a method or preset."""
+    return {"name": name} | SMALL.get(name, {})
 
 
 def needs_of(name: str) -> dict[str, Any]:
@@ -39,9 +48,13 @@ def needs_of(name: str) -> dict[str, Any]:
     from fedssa.methods import METHODS, PRESETS
 
     cls = METHODS[name] if name in METHODS else PRESETS[name][0]
-    one_model = {"models": {"archs": ["mlp-2"]}} if cls.needs_same_models else {}
-    public = {"public": {"name": "slice", "share": 0.1, "per_round": 20}} if cls.needs_public != "no" else {}
-    return one_model | public
+    one_model = {"archs": ["mlp-2"]} if cls.needs_same_models else {}
+    server_model = {"server": "mlp-1"} if cls.needs_server_model else {}
+    models = {"models": one_model | server_model} if one_model or server_model else {}
+    per_round = 0 if cls.fixed_public else 20
+    public = {"public": {"name": "slice", "share": 0.1, "per_round": per_round}} if cls.needs_public != "no" else {}
+    rounds = {"rounds": {"total": cls.fixed_rounds, "fraction": 1.0}} if cls.fixed_rounds else {}
+    return models | public | rounds
 
 
 def tree(path: Path) -> dict[str, bytes]:

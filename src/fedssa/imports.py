@@ -25,7 +25,10 @@ def import_path(key: str, path: str) -> Any:
 def imported(path: str) -> Any:
     """Imports what a path names; a module may lie in the current directory too, as with `python -m`."""
     module, _, attribute = path.partition(":")
-    return getattr(import_file(Path(module)) if module.endswith(".py") else _import_module(module), attribute)
+    found = import_file(Path(module)) if module.endswith(".py") else _import_module(module)
+    if not hasattr(found, attribute):
+        raise AttributeError(f"{module} has no {attribute!r}")
+    return getattr(found, attribute)
 
 
 def _import_module(name: str) -> ModuleType:

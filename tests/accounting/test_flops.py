@@ -25,11 +25,11 @@ def client_of(method: str) -> Client:
 
 
 def ctx_of(client: Client) -> Context:
-    return Context(client.task, client.seed).at(0)
+    return client._ctx.at(0)
 
 
 def phase_of(client: Client) -> Phase:
-    return client.method.phases(client, ctx_of(client))[-1]
+    return list(client.method.phases(client, ctx_of(client)))[-1]
 
 
 def cost_of(client: Client) -> StepCost:

@@ -43,6 +43,9 @@ def test_a_table_of_rounds_and_one_of_clients(finished: fedssa.RunResult) -> Non
     assert rounds["accuracy"].iloc[-1] == finished.accuracy
     assert rounds["params_up"].iloc[-1] == clients[clients["round"] == 2]["params_up"].sum() > 0
     assert clients.groupby("client")["accuracy"].last().to_dict() == finished.client_accuracies
+    assert (
+        clients["balanced accuracy"].iloc[-1] == finished.records[-1].clients[-1].scores.measures["balanced accuracy"]
+    )
     assert clients["loss"].isna().sum() == 4  # at the start nobody has trained
 
 

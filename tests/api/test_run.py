@@ -18,6 +18,7 @@ from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.settings import imports
 from fedssa.settings.command import command_of
+from fedssa.settings.objects import in_names
 from tests.tiny import TINY, tree
 
 HERE = "tests.api.test_run"
@@ -85,6 +86,48 @@ def test_arrays_are_kept_so_that_any_process_finds_them(
     assert command_of(run_dir).startswith("fedssa run")
     assert fedssa.resume(result.path).records[-1].t == 1
     assert capsys.readouterr() == ("", "")  # without a terminal nothing shows progress
+
+
+def test_what_stands_beside_arrays_are_columns_and_options(tmp_path: Path) -> None:
+    x, y = vectors(60)
+    given = {"x": x, "y": y, "branch": np.array(["a", "b", "c"])[np.arange(60) // 20], "splits": "pool"}
+    given["split"] = ["train"] * 50 + ["test"] * 10
+    result = fedssa.run(table(partition={"name": "column", "column": "branch"}), data=given, out=tmp_path / "run")
+    run_dir = RunDir.open(result.path)
+    assert (run_dir.client_names, run_dir.settings["data"]["splits"]) == (("a", "b", "c"), "pool")
+    with pytest.raises(DataError, match=r"^partition.column = 'hospital': .* they have branch, split$"):
+        fedssa.run(table(partition={"name": "column", "column": "hospital"}), data=given, out=tmp_path / "other")
+    with pytest.raises(SettingsError, match=r"^unknown setting data.spilts \(did you mean splits"):
+        fedssa.run(table(), data={"x": x, "y": y, "spilts": "pool"}, out=tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"local": {"class_weights": np.ones(4)}}, "local.class_weights is a ndarray; it should be a number, a text"),
+        ({"models": {"archs": {"mlp-3"}}}, "models.archs is a set; it should be"),
+        ({"data": {"name": vectors, "num": np.arange(2)}}, "data.num is a ndarray; it should be"),
+    ],
+)
+def test_what_no_file_of_settings_can_hold_is_named(sections: dict[str, Any], line: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"^{line}"):
+        fedssa.run(table(**sections), out=tmp_path / "run")
+    assert in_names({"local": {"lr": np.float64(0.5)}, "seed": np.int64(3)}) == {"local": {"lr": 0.5}, "seed": 3}
+    assert in_names({"data": {"name": "csv", "file": Path("a.csv")}}) == {"data": {"name": "csv", "file": "a.csv"}}
+
+
+def test_a_ragged_column_of_given_arrays_is_one_line() -> None:
+    x, y = vectors(4)
+    with pytest.raises(DataError, match=r"^data: column 'ward' is ragged: it should have one value a sample$"):
+        in_names({"data": {"x": x, "y": y, "ward": [["a"], ["b", "c"]] * 2}})
+
+
+def test_what_own_code_says_in_several_lines_is_told_in_one(tmp_path: Path) -> None:
+    def failing() -> None:
+        raise OSError("the shelf\nis empty")
+
+    with pytest.raises(DataError, match=r"^failing failed: OSError: the shelf is empty$"):
+        fedssa.run(table(), data=failing, out=tmp_path / "run")
 
 
 def test_what_only_this_program_has_runs_here_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import fedssa
 from fedssa import cli
-from fedssa.runs.directory import RunDir
+from fedssa.cli import common
+from fedssa.runs.directory import RunDir, fill_run_dir
+from fedssa.simulate.saved_models import known
 from tests.tiny import TINY, tree
 
 RECIPE = """
@@ -293,3 +296,18 @@ def test_sites_that_are_none_are_refused_in_one_line(command: Command, words: li
     assert result.code == 2
     assert reason in result.err
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("console", [common.out, common.err])
+def test_names_are_printed_letter_by_letter(console: Console) -> None:
+    with console.capture() as printed:
+        console.print(common.plain("client :smile: [red]a_b$"))
+    assert printed.get() == "client :smile: [red]a_b$\n"
+
+
+def test_a_model_is_exported_by_the_name_of_its_client(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    fill_run_dir(
+        RunDir(path, {"partition": {"clients": 3}}, "", ("a", "b"), (2,), client_names=("5", "north", "7")), {}
+    )
+    assert [known(path, typed) for typed in ("north", "7", "2", "nobody")] == ["north", "7", 2, "nobody"]

@@ -65,6 +65,28 @@ def test_a_slice_of_several_seeds(command: Command, here: Path) -> None:  # noqa
     assert all(list((run / "tensorboard").iterdir()) for run in folder.iterdir())
 
 
+def test_larger_headers_are_a_second_column_and_nothing_runs_twice(command: Command, here: Path) -> None:  # noqa: F811
+    """Standalone with headers three times larger is the control, which lies beside the usual ones."""
+    args = ("experiment", "table-hetero", "--scale", "smoke", "--out", "all", "--workers", "1")
+    control = command(*args, "--methods", "standalone-scaled")
+    assert control.code == 0, control.err
+    both = command(*args, "--methods", "standalone,fedssa", "--header-scale", "1,3")
+    assert both.code == 0, both.err
+    assert "4 runs, 1 there already, 3 left" in both.err
+    ran = sorted(str(path.parent.relative_to(here / "all/smoke/digits")) for path in here.rglob("settings.json"))
+    usual = [f"hetero-n4-c0.5/{name}-s0" for name in ("fedssa", "standalone", "standalone-scaled")]
+    assert ran == sorted([*usual, "hetero-n4-c0.5-x3/fedssa-s0"])
+    scaled = RunDir.open(here / "all/smoke/digits/hetero-n4-c0.5-x3/fedssa-s0")
+    assert scaled.settings["models"]["header_scale"] == 3.0
+    assert scaled.about["command"].startswith("fedssa experiment table-hetero --scale smoke --header-scale 3 ")
+    assert "header × 3" in both.out
+    assert re.search(r"^ standalone +\d+\.\d +\d+\.\d", both.out, flags=re.MULTILINE), both.out
+    assert both.out.count("vs standalone") == 2
+    listed = command(*args, "--header-scale", "1,3", "--dry-run").out
+    assert listed.count("standalone-scaled-s0") == 1
+    assert "18 runs in 2 federations" in listed
+
+
 def test_without_a_name_there_is_a_list_and_a_dry_run_runs_nothing(command: Command, here: Path) -> None:  # noqa: F811
     before = tree(here)
     assert {line.split()[0] for line in command("experiment").out.splitlines()} == EXPERIMENTS.keys()
@@ -93,10 +115,12 @@ def test_a_command_from_the_list_repeats_the_cell(command: Command, here: Path) 
     ("args", "message"),
     [
         (["table"], "table: there is no such experiment"),
-        (["curves", "--scale", "big"], "the scales: full, reduced, smoke"),
+        (["curves", "--scale", "big"], "the scales: full, long, reduced, smoke"),
         (["curves", "--clients", "ten"], "--clients ten: should be a number"),
         (["curves", "--scale", "smoke", "--data", "cifar10"], "it has: digits"),
         (["tsne", "--data-dir", "."], "holds no cifar10"),
+        (["curves", "--header-scale", "1,0"], "--header-scale 0: should be a number above 0, or several: 1,3"),
+        (["curves", "--header-scale", "large"], "--header-scale large: should be a number above 0"),
         (["shaking", "--methods", "fd"], "--methods fd: is not in shaking at scale reduced"),
     ],
 )

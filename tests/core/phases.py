@@ -15,6 +15,7 @@ from fedssa.core.optim import SGD
 from fedssa.core.public import public_data
 from fedssa.core.split import SplitModel
 from fedssa.core.training import Batch, LocalTraining, Phase, Trained, train
+from fedssa.kernels.devices import CPU
 from tests.conftest import TASK, local_data, vectors
 
 PUBLIC = public_data(vectors([2, 1, 0, 2, 1, 0, 2, 1], seed=50), "own", 5)
@@ -61,6 +62,7 @@ def client_with(
     normalised: bool = False,
     local: LocalTraining = HARD,
     count_flops: CountFlops | None = None,
+    device: torch.device = CPU,
 ) -> Client:
     """A client with `num` samples of the classes 0, 1, 2, 0, 1, … and with the public samples."""
     with torch.random.fork_rng(devices=[]):
@@ -76,6 +78,7 @@ def client_with(
             seed,
             count_flops=count_flops,
             public=PUBLIC,
+            find_device=lambda: device,
         )
 
 

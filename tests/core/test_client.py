@@ -351,9 +351,17 @@ SHARED = {
     "header.bias": (torch.float32, [3]),
 }
 WEIGHTS = {f"w.{name}": what for name, what in SHARED.items()}
+ASKED = {"answered": (torch.bool, [3]), "logits": (torch.float32, [3, 3])}  # in round 0 of all P samples
+PROTOTYPE = {  # the client's whole model, whose first layer stands in a Sequential
+    "w.extractor.0.weight": (torch.float32, [2, 4]),
+    "w.extractor.0.bias": (torch.float32, [2]),
+    "w.header.weight": (torch.float32, [3, 2]),
+    "w.header.bias": (torch.float32, [3]),
+}
 LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "standalone": {},
     "standalone-scaled": {},
+    "standalone-public": {},
     "fedssa": ROWS,
     "m1-a": {"classes": (torch.int64, [3])} | HEADER,
     "m1-b": {"classes": (torch.int64, [3])} | HEADER,
@@ -381,6 +389,25 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     "fedmatch": {"floats": (torch.float32, [10])},
     "fedgh": {"classes": (torch.int64, [2]), "means": (torch.float32, [2, 2])},
     "ds-fl": {"outputs": (torch.float32, [3, 3])},
+    "fsfl": {  # the domain classifier 2 → 128 → 64 → 1, whose layers are 0, 2 and 4, for N = 0
+        "domain.0.weight": (torch.float32, [128, 2]),
+        "domain.0.bias": (torch.float32, [128]),
+        "domain.2.weight": (torch.float32, [64, 128]),
+        "domain.2.bias": (torch.float32, [64]),
+        "domain.4.weight": (torch.float32, [1, 64]),
+        "domain.4.bias": (torch.float32, [1]),
+        "logits": (torch.float32, [3, 3]),
+    },
+    "fedkt": {"votes": (torch.uint8, [2, 3])},
+    "fedkemf": WEIGHTS,
+    "fedgems": ASKED,
+    "fedgem": ASKED,
+    "cfd": {"ids": (torch.uint8, [3])},
+    "fedmd": {"logits": (torch.float32, [3, 3])},
+    "kt-pfl": {"outputs": (torch.float32, [3, 3])},
+    "fccl": {"logits": (torch.float32, [3, 3])},
+    "cronus": {"outputs": (torch.float32, [3, 3])},
+    "fedhenn": {"gram": (torch.float32, [6])},  # of three samples
     "fedgkt": {  # of two samples
         "representations": (torch.float32, [2, 2]),
         "logits": (torch.float32, [2, 3]),
@@ -395,12 +422,11 @@ LEAVES: dict[str, dict[str, tuple[torch.dtype, list[int]]]] = {
     },
     "fedtgp": {"classes": (torch.int64, [2]), "prototypes": (torch.float32, [2, 2])},
     "fedgen": HEADER | {"classes": (torch.int64, [2])} | COUNTS,
-    "fedzkt": {  # the client's whole model, whose first layer stands in a Sequential
-        "w.extractor.0.weight": (torch.float32, [2, 4]),
-        "w.extractor.0.bias": (torch.float32, [2]),
-        "w.header.weight": (torch.float32, [3, 2]),
-        "w.header.bias": (torch.float32, [3]),
-    },
+    "fedzkt": PROTOTYPE,
+    "feddf": PROTOTYPE,
+    "fedaux": {f"model.{name}": what for name, what in PROTOTYPE.items()}
+    | {"scores": (torch.float32, [4])},  # of five public samples, one is a negative
+    "fed-et": PROTOTYPE,
     "hfd": {  # of class 0, which has ten samples; class 1 has too few
         "classes": (torch.int64, [1]),
         "outputs": (torch.float32, [1, 3]),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -178,6 +179,14 @@ def test_the_lr_follows_the_schedule_over_rounds() -> None:
         return before - net.weight.item()
 
     assert [moved(t) for t in (-1, 0, 1, 2, 3)] == pytest.approx([0.5, 0.5, 0.5, 0.25, 0.25], abs=1e-6)
+
+
+@pytest.mark.parametrize("t", [-1, 0])
+def test_a_rehearsal_trains_in_rounds_and_not_before_the_first(t: int) -> None:
+    net, ctx = model(), replace(server_at(t), is_rehearsal=True)
+    before = copies(module_state(net))
+    ctx.fit(net, lambda batch: cross_entropy(net(batch.x), batch.y), SAMPLES.x, SAMPLES.y)
+    assert same_bits(module_state(net), before) == (t < 0)
 
 
 def test_outputs_are_those_of_eval_mode_batch_by_batch() -> None:

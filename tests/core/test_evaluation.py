@@ -94,7 +94,7 @@ def test_no_validation_samples_give_no_validation_accuracy() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=40))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_accuracy_counts_as_a_loop_does(pairs: list[tuple[int, int]]) -> None:
     answers, labels = zip(*pairs, strict=True)
     scores = evaluate(oracle_client(val=part((), ()), test=part(answers, labels)), Standalone())

@@ -16,8 +16,10 @@ from fedssa.core.fields import (
     Between,
     Shapes,
     Text,
+    bounded,
     f32,
     flags,
+    gram_of,
     i64,
     ids,
     like,
@@ -58,6 +60,8 @@ class Fields:
     name: Annotated[str | None, Text("[a-z]{2}")] = None
     by_name: Annotated[dict[str, float] | None, Text("[a-z]{2}")] = None
     scalar: Annotated[Tensor | None, f32()] = None
+    logits: Annotated[Tensor | None, bounded("m", "S")] = None
+    triangle: Annotated[Tensor | None, gram_of("d")] = None
 
 
 GOOD: dict[str, list[Any]] = {
@@ -77,6 +81,8 @@ GOOD: dict[str, list[Any]] = {
     "name": ["ab"],
     "by_name": [{"ab": 1.0}, {}],
     "scalar": [torch.tensor(1.0)],
+    "logits": [torch.full((2, 4), -10_000.0), torch.zeros(0, 4)],
+    "triangle": [torch.zeros(6), torch.ones(6), torch.tensor([1.0, 1.00005, 0, 1, 0, 0])],
 }
 CASES = [(name, value) for name, values in GOOD.items() for value in values]
 
@@ -91,6 +97,7 @@ def test_a_field_that_is_absent_is_not_asked() -> None:
 
 
 ints = torch.tensor
+NO_GRAM = "triangle is no Gram matrix: |K_ij| should be at most √(K_ii·K_jj), K_ii at least 0"
 BAD: list[tuple[str, Any, str]] = [
     ("rows", torch.zeros(2, 3), "rows is float32 [2, 3], not float32 [S_k, d + 1] = [2, 4]"),
     ("rows", torch.zeros(4), "rows is float32 [4], not float32 [S_k, d + 1]"),
@@ -110,6 +117,15 @@ BAD: list[tuple[str, Any, str]] = [
     ("counts", ints([4, 5]), "counts does not sum to its 10 training samples"),
     ("counts", ints([11, -1]), "counts has a count below 0"),
     ("counts", ints([2**63 - 1, 11]), "counts does not sum to its 10 training samples"),
+    ("logits", torch.full((1, 4), -10_000.5), "logits has logits beyond ±10,000"),
+    ("logits", torch.zeros(1, 3), "logits is float32 [1, 3], not float32 [m, S] = [1, 4]"),
+    ("logits", ints([[math.inf, 0, 0, 1]]), "logits holds NaN or infinity"),
+    ("triangle", torch.ones(5), "triangle is float32 [5], not float32 [d·(d + 1)/2] = [6]"),
+    ("triangle", torch.ones(3, 3), "triangle is float32 [3, 3], not float32 [d·(d + 1)/2] = [6]"),
+    ("triangle", ints([1.0, 0, 0, -1, 0, 1]), NO_GRAM),
+    ("triangle", ints([1.0, 1.001, 0, 1, 0, 1]), NO_GRAM),
+    ("triangle", ints([0.0, 0, 1, 1, 0, 4]), NO_GRAM),
+    ("triangle", ints([1.0, 0, math.nan, 1, 0, 1]), "triangle holds NaN or infinity"),
     ("outputs", torch.full((1, 4), 0.3), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", torch.full((1, 4), 0.2), "outputs has rows that are no probabilities (at least 0, sum 1)"),
     ("outputs", ints([[1.5, -0.5, 0, 0]]), "outputs has rows that are no probabilities (at least 0, sum 1)"),
@@ -224,7 +240,7 @@ def test_a_rule_beside_none_is_not_overlooked() -> None:
 
 
 @given(st.lists(st.integers(0, 3), unique=True).map(sorted), st.integers(0, 5), st.integers(0, 5))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_rows_of_classes_fit_if_there_is_one_of_the_width_for_each(classes: list[int], num: int, width: int) -> None:
     value = Fields(some=torch.tensor(classes, dtype=torch.int64), some_rows=torch.zeros(num, width))
     if (num, width) == (len(classes), 3):

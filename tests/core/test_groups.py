@@ -108,7 +108,7 @@ def test_a_vector_of_another_layout_is_refused_and_changes_nothing(values: Flat)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.booleans())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_any_stack_of_layers_goes_round(sizes: list[int], normalised: bool) -> None:
     def stack() -> nn.Sequential:
         layers: list[nn.Module] = [nn.Linear(a, b) for a, b in zip([2, *sizes], sizes, strict=False)]

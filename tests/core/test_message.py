@@ -235,7 +235,7 @@ KINDS = st.builds(
 
 
 @given(KINDS)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_whatever_is_encoded_comes_back_to_the_last_bit(value: Kinds) -> None:
     back = through(Kinds, value)
     assert digest(back) == digest(value)

@@ -168,7 +168,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(encode(kinds())[0]["fields"])), JSON)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_any_value_in_any_field_is_taken_or_refused_in_one_line(name: str, value: object) -> None:
     meta, tensors = encode(kinds())
     meta["fields"][name] = value
@@ -236,7 +236,7 @@ def test_one_flipped_bit_anywhere_is_refused() -> None:
 
 
 @given(st.integers(0, len(seal(STORED)) - 1), st.integers(0, 255))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_one_other_byte_is_refused_or_changes_nothing(i: int, byte: int) -> None:
     damaged = bytearray(seal(STORED))
     damaged[i] = byte

@@ -20,7 +20,7 @@ def public(per_round: int) -> Public:
 
 
 @given(st.integers(0, 10**6), st.integers(-1, 1000), st.integers(1, 9))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_samples_of_a_round_are_different_ones_in_order(seed: int, t: int, per_round: int) -> None:
     places = public(per_round).indices(seed, t).tolist()
     assert len(places) == per_round == public(per_round).num

@@ -300,6 +300,14 @@ def test_what_holds_no_logits_is_refused(
     assert "\n" not in str(error.value)
 
 
+def test_an_entry_that_cannot_be_logits_is_refused_with_the_names_of_all() -> None:
+    told = (
+        r"^Returning: of what it returns \(features, scores\), what is taken for logits is \[5\] a sample, and the task"
+    )
+    with pytest.raises(ModelError, match=told):
+        split(Returning(lambda features, logits: {"features": features, "scores": logits}), TASK)
+
+
 # -- views of a weight -----------------------------------------------------------------------------------------
 def with_view(make: Callable[[nn.Linear, nn.Module], None]) -> nn.Module:
     module = WithSpareHead()

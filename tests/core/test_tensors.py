@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 from torch import Tensor
@@ -156,7 +156,6 @@ def test_no_tensors_are_no_bytes() -> None:
 
 
 @given(st.lists(st.floats(width=32), max_size=20))
-@settings(deadline=None)
 def test_every_float_survives_the_wire(values: list[float]) -> None:
     tensors = {"a": torch.tensor(values, dtype=torch.float32)}
     assert same_bits(unpack(pack({}, tensors))[1], tensors)
@@ -191,7 +190,6 @@ def test_a_blob_that_is_cut_is_refused_in_one_line(length: int) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_random_bytes_are_refused(blob: bytes) -> None:
     with pytest.raises(AnswerError):
         unpack(blob)

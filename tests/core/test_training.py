@@ -72,7 +72,7 @@ def test_a_client_smaller_than_a_batch_trains_on_one_smaller_batch() -> None:
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 3))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_every_sample_is_used_once_an_epoch(num_samples: int, batch_size: int, epochs: int) -> None:
     client = numbered(num_samples)
     seen = batches(client, Standalone(), LocalTraining(batch_size=batch_size, epochs=epochs, lr=1e-6))

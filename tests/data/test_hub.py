@@ -32,6 +32,12 @@ def test_splits_names_and_columns_are_kept(tmp_path: Path) -> None:
     assert np.asarray(data.x)[order, 0].tolist() == list(range(10))
 
 
+def test_a_column_that_is_not_there_is_told_with_the_folder(tmp_path: Path) -> None:
+    split_of(0, 6).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(DataError, match=rf"^{tmp_path}/saved/all.parquet has no column 'nope': it has x, label, ward$"):
+        prepare(HuggingFace(dir=str(tmp_path / "saved"), label="nope"))
+
+
 def test_what_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere cannot be loaded \(\w+: .*; on a machine without the hub, save it"):
         prepare(HuggingFace(dir=str(tmp_path / "nowhere")))

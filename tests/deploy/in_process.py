@@ -133,6 +133,7 @@ def simulated_site(table: str, client: int) -> Site:
         model=lambda task: builder_of(clients.settings, clients.groups[client], task)(),
         augmentations=augmentations,
         per_class=clients.settings.run.per_class,
+        prototype=clients.group_name(client) if clients.settings.method.groups == "architecture" else None,
         **parts,
     )
 
@@ -199,7 +200,8 @@ def _inputs(task: Task) -> dict[str, Any]:
 
 def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) -> str:
     """What the clients of a simulation would agree on."""
-    table = parse_settings(recipe).table
+    settings = parse_settings(recipe)
+    table = settings.table
     task, public = _population(json.dumps(table)).task, _population(json.dumps(table)).public
     sections = {
         "task": {"classes": task.num_classes, **_inputs(task)},
@@ -207,6 +209,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "width": table["models"]["width"],
             "shared": table["models"]["shared"] or table["models"]["archs"][-1],
             "server": table["models"]["server"],
+            "prototypes": table["models"]["archs"] if settings.method.groups == "architecture" else None,
         },
         **{name: table[name] for name in ("local", "server", "rounds", "method")},
         "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},

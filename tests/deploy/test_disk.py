@@ -27,7 +27,7 @@ FEDERATION = parse_federation({"clients": ["a"], "task": {"classes": 3, "input_s
 
 def saved_after_a_round() -> Saved:
     client = make_client(method=METHOD)
-    return Saved.after(RUN, 3, FEDERATION, client.run_round(None, 0), client.state())
+    return Saved.after(RUN, 3, FEDERATION, client.run_round(None, 0), client)
 
 
 def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:

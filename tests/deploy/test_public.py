@@ -20,7 +20,7 @@ from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
 from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops
-from tests.tiny import tiny
+from tests.tiny import method_of, needs_of, tiny
 
 NEEDS = "tests.settings.needs"
 TALKING = tiny(data=FEW, public={"share": 0.2, "per_round": 30}, method={"name": f"{NEEDS}:Talking"})
@@ -89,7 +89,8 @@ def test_public_data_are_part_of_what_is_agreed_on(tmp_path: Path) -> None:
         ("Talking", {"digest": "0" * 64, "labels": "mine"}, "public.labels = 'mine'"),
         ("Talking", {"digest": "0" * 64, "per_round": -1}, "public.per_round = -1"),
         ("Talking", {"digest": "0" * 64, "share": 0.1}, "unknown setting public.share"),
-        ("Labelled", {"digest": "0" * 64, "labels": "foreign"}, "needs public data with the task's labels"),
+        ("Labelled", {"digest": "0" * 64, "labels": "foreign"}, "needs public data with the task's labels, .* 'own'$"),
+        ("AnyLabels", {"digest": "0" * 64, "labels": "none"}, "public.labels = 'own' or 'foreign'$"),
     ],
 )
 def test_public_data_that_do_not_fit_are_told(method: str, public: dict[str, Any] | None, reason: str) -> None:
@@ -179,6 +180,19 @@ def test_a_hello_says_a_group_if_the_method_has_groups(tmp_path: Path) -> None:
 
 
 # -- what a site is shown before it joins ----------------------------------------------------------------------
+def test_a_preview_says_what_the_server_learns_from_outputs_on_samples_that_it_knows(tmp_path: Path) -> None:
+    method = method_of("fedkt")
+    for name, section in (("fedkt", method), ("fedssa", {"name": "fedssa"})):
+        (tmp_path / name).mkdir()
+        table = tiny(data=FEW, method=section, **needs_of("fedkt"))
+        shown = preview(str(tmp_path / name / "site_0.py"), sites_of(table, tmp_path / name).federation)
+        if name == "fedssa":
+            assert shown.privacy is None
+            continue
+        assert shown.privacy is not None
+        assert re.match(r"the server knows the \d+ public samples of a round", shown.privacy)
+
+
 def test_a_preview_shows_public_outputs_and_a_group(tmp_path: Path) -> None:
     sites = sites_of(TALKING, tmp_path)
     shown = preview(str(tmp_path / "site_0.py"), sites.federation)
@@ -186,6 +200,7 @@ def test_a_preview_shows_public_outputs_and_a_group(tmp_path: Path) -> None:
     public = sites.federation.public
     assert public is not None
     assert shown.public == f"{len(public.samples)} samples, 30 a round, digest {public.digest[:12]} as agreed on"
+    assert shown.privacy is None  # that method does not say what travels
     assert "group" not in dict(shown.hello)
     (tmp_path / "grouped").mkdir()
     grouped = sites_of(tiny(data=FEW, method={"name": f"{NEEDS}:Grouped"}), tmp_path / "grouped")

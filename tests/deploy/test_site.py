@@ -1,5 +1,6 @@
 """A site: anybody's model and data, checked; what it would send; its model as a file."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,20 @@ from torch.utils.data import TensorDataset
 
 import fedssa
 from fedssa.core.task import Task
+from fedssa.deploy.messages import Request
 from fedssa.deploy.site.check import preview
-from fedssa.deploy.site.disk import StateDir
+from fedssa.deploy.site.disk import Saved, StateDir
 from fedssa.deploy.site.export import export_model
-from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, RunDirError, SettingsError
+from fedssa.deploy.site.respond import _run_round
+from fedssa.errors import (
+    ClientError,
+    DataError,
+    FedSSAError,
+    FedSSAWarning,
+    ModelError,
+    RunDirError,
+    SettingsError,
+)
 from fedssa.sites.agreement import Federation, parse_federation
 from fedssa.sites.samples import samples
 from fedssa.sites.site import client_of
@@ -22,6 +33,7 @@ from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny
 
 IMAGES = Task(num_classes=4, input_shape=(3, 8, 6))
+DATA = torch.ones(2, 5)
 VECTORS = Task(num_classes=4, input_shape=(5,))
 
 SITE = """
@@ -215,7 +227,58 @@ def test_an_exported_model_is_the_simulators(tmp_path: Path) -> None:
         export_model(tmp_path / "state-9", target)
     with pytest.raises(RunDirError, match="is not an exported model"):
         fedssa.load_client(tmp_path / "site_1.py", str(tmp_path / "site_1.py"))
-    with pytest.raises(ModelError, match="another layout"):
+    with pytest.raises(ModelError, match=r"the structure of .*site_0.py has changed"):
         fedssa.load_client(target, str(tmp_path / "site_0.py"))
     assert isinstance(model, nn.Module)
     assert StateDir(tmp_path / "state-1").latest() is not None
+
+
+OWN = """
+import torch
+from torch import nn
+from fedssa import Site
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.header = nn.Linear(5, 7), nn.Linear(7, 4)
+
+    def forward(self, x):
+        return self.header(torch.relu(self.hidden(x)))
+
+DATA = torch.randn(12, 5), torch.arange(12) % 3
+site = Site(model=Net(), train=DATA, test=DATA)
+"""
+
+
+def test_weights_are_not_given_to_a_model_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, target, disk = tmp_path / "own_site.py", tmp_path / "model.safetensors", StateDir(tmp_path / "state")
+    file.write_text(OWN)
+    client = client_of(str(file), federation(), 0)
+    with disk.locked():
+        disk.save(Saved.after("run", 0, federation(), client.run_round(None, 0), client))
+    export_model(disk.folder, target)
+    assert fedssa.load_client(target, str(file))(DATA).shape == (2, 4)
+    file.write_text(OWN.replace("relu", "tanh"))
+    with pytest.warns(
+        FedSSAWarning, match=rf"^{target}: the code of {file} has changed since its weights were trained"
+    ):
+        fedssa.load_client(target, str(file))
+    _run_round(Request("run", "", t=1, heard=0), federation(), str(file), 0, disk)
+    assert f"{disk.folder}: the code of {file} has changed" in caplog.text
+    file.write_text(OWN.replace("nn.Linear(5, 7)", "nn.Linear(5, 7, bias=False)"))
+    with pytest.raises(ModelError, match=rf"^{target}: the structure of {file} has changed since its weights were"):
+        fedssa.load_client(target, str(file))
+    with pytest.raises(ModelError, match=rf"^{disk.folder}: the structure of {file} has changed"):
+        _run_round(Request("run", "", t=2, heard=1), federation(), str(file), 0, disk)
+
+
+def test_states_and_files_of_before_have_no_fingerprint_and_are_loaded(tmp_path: Path) -> None:
+    file, target, disk = tmp_path / "own_site.py", tmp_path / "model.safetensors", StateDir(tmp_path / "state")
+    file.write_text(OWN)
+    client = client_of(str(file), federation(), 0)
+    now = Saved.after("run", 0, federation(), client.run_round(None, 0), client)
+    with disk.locked():
+        disk.save(replace(now, model=None))
+    assert export_model(disk.folder, target).model is None
+    fedssa.load_client(target, str(file))

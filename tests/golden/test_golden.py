@@ -11,17 +11,18 @@ GOLDEN = read()
 
 @pytest.mark.parametrize("label", cases())
 def test_the_golden_file_is_unchanged(label: str) -> None:
-    here = machine() in GOLDEN
-    golden = GOLDEN[machine() if here else min(GOLDEN)]
-    assert label in golden, "a new case: python -m tests.golden --write"
+    written = {name for name, entry in GOLDEN.items() if label in entry}
+    assert written, "a new case: python -m tests.golden --write"
+    here = machine() in written
+    golden = GOLDEN[machine() if here else min(written)]
     found = run_case(cases()[label])
     assert differences(label, golden[label], found, same_machine=here) == []
     if not here:
-        print(f"other processor, compare statistics: the golden file has no entry for {machine()}")
+        print(f"other processor, compare statistics: the golden file has no {label} of {machine()}")
 
 
-def test_every_entry_has_every_case() -> None:
-    assert all(list(entry) == list(cases()) for entry in GOLDEN.values())
+def test_no_entry_has_a_case_that_is_gone() -> None:
+    assert all(entry.keys() <= cases().keys() for entry in GOLDEN.values())
 
 
 @pytest.mark.parametrize("same_machine", [True, False])

@@ -147,7 +147,7 @@ def small_shapes(draw: st.DrawFn) -> Shape:
     return (draw(st.integers(1, 3)), draw(st.integers(1, 9)), height, width, draw(st.integers(1, 20)), rows, columns)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(small_shapes(), st.integers(0, 2**32), st.sampled_from([1, 2, 30]))
 def test_any_small_shape(shape: Shape, seed: int, largest: int) -> None:
     problem = whole_numbers(shape, seed, largest)

@@ -44,7 +44,7 @@ far = st.integers(-9, 9)
 a_move = st.tuples(far, far, st.booleans(), st.tuples(far, far, far, far))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(a_move, min_size=1, max_size=4),
     st.tuples(st.integers(1, 5), st.integers(1, 7), st.integers(1, 7), st.integers(1, 4)),

@@ -31,7 +31,7 @@ SEED, ROUNDS, TOLERANCE = 251, 3, 2e-6  # with this seed no ReLU dies, see `dead
 TASK = Task(num_classes=4, input_shape=(5,), width=3, num_rounds=ROUNDS)
 LOCAL = LocalTraining(epochs=2, batch_size=3, lr=0.1)
 SERVER = Training(epochs=2, lr=0.3, optimiser=SGD(momentum=0.5))
-PUBLIC = public_data(vectors([0] * 20, size=5, seed=99), "none", 7)
+PUBLIC = public_data(vectors([0, 1, 2, 3] * 5, size=5, seed=99), "own", 7)
 LABELS = [[0, 1, 0, 0, 1], [1, 2, 2, 1, 2, 2], [1, 0, 1, 1], [3, 2], [0, 3, 3], [2, 2, 0, 1]]
 COHORTS = [cohort(len(LABELS), 0.5, SEED, t) for t in range(ROUNDS)]
 NET = {"A": "extractor.0.weight", "a": "extractor.0.bias", "W": "header.weight", "b": "header.bias"}
@@ -104,7 +104,7 @@ def real_clients(method: AnyMethod, task: Task = TASK) -> list[Client]:
     for k, labels in enumerate(LABELS):
         by_group = partial(build, 1.0 if group_of(k) == "red" else -1.0)
         net = started(by_group, SEED, k, common=method.groups == "layout")
-        group = layout_id(net.extractor) if method.groups == "layout" else None
+        group = {"none": None, "layout": layout_id(net.extractor), "architecture": group_of(k)}[method.groups]
         data = local_data(labels, size=5, seed=k)
         clients.append(Client(k, net, data, task, method, LOCAL, SEED, public=PUBLIC, group=group))
     return clients
@@ -152,8 +152,8 @@ def batches(t: int, *, epochs: int = LOCAL.epochs, phase: str | None = None, num
     return found
 
 
-def server_batches(t: int, training: Training, num: int) -> list[list[int]]:
-    rng = torch_rng(SEED, "batches", t=t, phase="server0")
+def server_batches(t: int, training: Training, num: int, number: int = 0) -> list[list[int]]:
+    rng = torch_rng(SEED, "batches", t=t, phase=f"server{number}")
     return _split(num, training.epochs, training.batch_size, rng)
 
 

@@ -21,13 +21,14 @@ from fedssa.core.training import LocalTraining, Training
 from fedssa.methods import HFD, METHODS, PRESETS
 from tests.conftest import LOCAL, TASK, LiveFederation, make_client, vectors
 from tests.methods.everything import Everything
+from tests.tiny import FEWER_EPOCHS
 
 Case = tuple[type[AnyMethod], dict[str, Any]]  # a class and what is said of its settings
 
 SEED = 0
 TRAIN = [(0, 0, 1), (1, 1, 2, 2), (2, 0), (0, 1, 2)]  # labels of each client's training samples
 CASES: dict[str, Case] = {
-    **{name: (cls, {}) for name, cls in METHODS.items()},
+    **{name: (cls, FEWER_EPOCHS.get(name, {})) for name, cls in METHODS.items()},
     **{name: (cls, dict(preset.settings)) for name, (cls, preset) in PRESETS.items()},
     "everything": (Everything, {}),
     "hfd of two samples": (HFD, {"min_samples": 2}),  # by default these clients have too few to send any mean
@@ -64,12 +65,14 @@ def task_for(method: AnyMethod, num_clients: int) -> Task:
 
 
 def public_for(method: AnyMethod) -> Public | None:
-    """Five samples of which a round has three: X_t changes from round to round."""
+    """Five samples of which a round has three, so that X_t changes from round to round where it may."""
     if method.needs_public == "no":
         return None
     labelled = method.needs_public == "labelled"
     labels = (0, 1, 2, 0, 1) if labelled else (0,) * 5
-    return public_data(vectors(labels, seed=99), "own" if labelled else "none", per_round=3)
+    return public_data(
+        vectors(labels, seed=99), "own" if labelled else "none", per_round=0 if method.fixed_public else 3
+    )
 
 
 def client_for(method: AnyMethod, k: int, train: Sequence[int], task: Task, local: LocalTraining = LOCAL) -> Client:

@@ -71,7 +71,7 @@ class Everything(Method[Everyones, Down, Up]):
     @override
     def receive(self, client: Client, down: Down | None, ctx: Context) -> None:
         assert down is not None
-        set_header_rows(client.net.header, torch.arange(len(down.rows)), down.rows)
+        set_header_rows(client.net.header, torch.arange(len(down.rows), device=client.device), down.rows)
         if down.extractor is not None:
             set_flat(client.net.extractor, down.extractor)
 

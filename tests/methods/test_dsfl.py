@@ -25,7 +25,7 @@ from fedssa.core.task import Task
 from fedssa.core.training import LocalTraining, steps_of
 from fedssa.errors import AnswerError, SettingsError
 from fedssa.methods import DSFL, Standalone
-from fedssa.methods.dsfl import Outputs, SoftLabels
+from fedssa.methods.parts.public_outputs import Outputs, SoftLabels
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from tests.conftest import LOCAL, TASK, LiveFederation, info, local_data, tiny_net, vectors

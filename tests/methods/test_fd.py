@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fedssa
@@ -135,7 +135,6 @@ REPORTS = st.dictionaries(
 
 
 @given(reports=REPORTS, pupil=st.integers(0, 12), seen=st.sets(st.integers(0, 3), min_size=1))
-@settings(deadline=None)
 def test_leave_one_out_equals_a_plain_loop(
     reports: dict[int, dict[int, list[float]]], pupil: int, seen: set[int]
 ) -> None:

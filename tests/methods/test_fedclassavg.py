@@ -17,7 +17,7 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import digest
 from fedssa.core.training import Batch, LocalTraining
 from fedssa.methods import FedClassAvg
-from fedssa.methods.fedclassavg import supcon
+from fedssa.methods.parts.contrastive import supcon
 from fedssa.methods.parts.header import GlobalHeader, Header
 from tests.conftest import at, bare_net, info, make_client, numbers_up_and_down, rows_of, server_at, set_rows, shown
 

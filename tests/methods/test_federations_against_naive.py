@@ -1,6 +1,6 @@
 """Whole federations against second implementations that were written from the method cards alone.
 
-FedRep, FedGH, DS-FL, FedTGP, FedGen, FedGKT and FedMRL are compared; `beside_naive` says how.
+FedRep, FedGH, DS-FL, FedTGP, FedGen, FedGKT, FedMRL, FedMD, KT-pFL, Cronus and FedDF: `beside_naive` says how.
 """
 
 from dataclasses import replace
@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from fedssa.methods import FedGH
-from tests.methods import fedgen_beside_naive, servers_beside_naive, witnesses_beside_naive
+from tests.methods import (
+    feddf_beside_naive,
+    fedgen_beside_naive,
+    public_beside_naive,
+    servers_beside_naive,
+    witnesses_beside_naive,
+)
 from tests.methods.beside_naive import (
     COHORTS,
     LABELS,
@@ -21,7 +27,8 @@ from tests.methods.beside_naive import (
     settings_without_effect,
 )
 
-CASES = witnesses_beside_naive.CASES | servers_beside_naive.CASES | fedgen_beside_naive.CASES
+OLDER = witnesses_beside_naive.CASES | servers_beside_naive.CASES | fedgen_beside_naive.CASES
+CASES = OLDER | public_beside_naive.CASES | feddf_beside_naive.CASES
 
 
 def test_the_cohorts_have_a_late_client_an_absence_and_rounds_without_a_group_and_a_class() -> None:
@@ -57,8 +64,9 @@ def test_shuffled_batches_at_fedghs_server_are_told_apart_from_the_order() -> No
     assert is_large(differences(replace(CASES["fedgh"], method=FedGH(in_order=False))))
 
 
-@pytest.mark.parametrize(
-    "name", ["fedrep", "fedgh", "ds-fl", "fedtgp-nearest", "fedgen", "fedgkt", "fedmrl", "fedmrl-narrow"]
-)
+LIVELY = ["fedrep", "fedgh", "ds-fl", "fedtgp-nearest", "fedgen", "fedgkt", "fedmrl", "fedmrl-narrow"]
+
+
+@pytest.mark.parametrize("name", [*LIVELY, "fedmd", "kt-pfl", "cronus", "feddf"])
 def test_no_unit_is_dead_so_that_every_weight_is_compared_in_motion(name: str) -> None:
     assert dead_units(CASES[name]) == []

@@ -145,7 +145,7 @@ def test_all_energy_gives_all_back() -> None:
     energy=st.floats(0.05, 1.0),
     seed=st.integers(0, 10**6),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_what_is_lost_is_less_than_the_energy_given_up(rows: int, columns: int, energy: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.randn(rows, columns, generator=generator) * torch.rand(columns, generator=generator) ** 4

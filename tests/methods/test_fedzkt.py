@@ -23,7 +23,8 @@ from fedssa.core.tensors import Tensors, copy_in, module_state
 from fedssa.core.training import Batch, Training
 from fedssa.errors import AnswerError, FedSSAWarning, SettingsError
 from fedssa.methods import METHODS, FedZKT
-from fedssa.methods.fedzkt import NOISE, Models, Weights, distance, generator
+from fedssa.methods.fedzkt import NOISE, Models, distance, generator
+from fedssa.methods.parts.group_models import GroupWeights
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.sites.agreement import parse_federation
@@ -41,9 +42,9 @@ def side(training: Training = PLAIN, *, t: int = 0, seed: int = 0, task: Task = 
     return ServerContext(task, seed, training=training).at(t)
 
 
-def weights(seed: int, *, scale: float = 2.0) -> Weights:
+def weights(seed: int, *, scale: float = 2.0) -> GroupWeights:
     """Of a model that says something: with small weights all softmaxes are alike."""
-    return Weights({name: scale * tensor for name, tensor in module_state(tiny_net(seed=seed)).items()})
+    return GroupWeights({name: scale * tensor for name, tensor in module_state(tiny_net(seed=seed)).items()})
 
 
 UPLOADS = [Upload(replace(INFO, id=k), weights(k)) for k in (4, 9)]
@@ -56,7 +57,7 @@ def test_the_clients_loss_by_hand() -> None:
     batch = Batch(client.data.train.x, client.data.train.y, torch.arange(3))
     alone = cross_entropy(client.net(batch.x), batch.y).item()
     assert method.loss(client, batch).item() == alone
-    client.downlink = Weights({name: tensor + 2 for name, tensor in module_state(client.net).items()})
+    client.downlink = GroupWeights({name: tensor + 2 for name, tensor in module_state(client.net).items()})
     assert method.loss(client, batch).item() == pytest.approx(alone + 0.25 * 19 * 4, rel=1e-5)
 
 
@@ -64,7 +65,7 @@ def test_the_pull_is_towards_the_weights_received() -> None:
     received = module_state(tiny_net(seed=77))
     far, near = (make_client(method=FedZKT(lam=lam), group="tiny") for lam in (0.0, 4.0))
     for client in (far, near):
-        client.run_round(Weights(received), t=1)
+        client.run_round(GroupWeights(received), t=1)
 
     def moved(client: Any) -> float:
         return sum(float(((t - received[n]) ** 2).sum()) for n, t in module_state(client.net).items())
@@ -78,9 +79,9 @@ def test_the_client_takes_over_what_it_is_sent_and_uploads_all_it_has() -> None:
     SMALL.receive(client, None, at(0))
     assert digest(client.state()) == before
     SMALL.receive(client, sent, at(1))
-    assert digest(Weights(module_state(client.net))) == digest(sent)
-    payload = upload_of(client, Weights)
-    assert digest(payload) == digest(Weights(module_state(client.net)))  # as it is after its training
+    assert digest(GroupWeights(module_state(client.net))) == digest(sent)
+    payload = upload_of(client, GroupWeights)
+    assert digest(payload) == digest(GroupWeights(module_state(client.net)))  # as it is after its training
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def test_the_distance_by_hand() -> None:
     assert both.item() == 0.25  # the mean over the batch
 
 
-def modules(server: Models, uploads: list[Upload[Weights]], task: Task = TASK) -> list[nn.Module]:
+def modules(server: Models, uploads: list[Upload[GroupWeights]], task: Task = TASK) -> list[nn.Module]:
     """F, G and the clients' models, in eval mode: without dropout or batch norm that makes no difference."""
     made: list[tuple[nn.Module, Tensors]] = [(task.shared_start(0), server.f), (generator(task), server.g)]
     made.extend((task.prototype_start(up.info.group or "", 0), up.payload.w) for up in uploads)
@@ -114,7 +115,7 @@ def step(params: Any, loss: Tensor, lr: float) -> None:
             p -= lr * grad
 
 
-def naive(server: Models, uploads: list[Upload[Weights]], *, t: int = 0, lr: float = 0.2) -> Models:
+def naive(server: Models, uploads: list[Upload[GroupWeights]], *, t: int = 0, lr: float = 0.2) -> Models:
     """As the equations have it: G up and F down on one x, then each client's model towards F by itself."""
     f, g, *clients = modules(server, uploads)
     for z in noise(0, t=t):
@@ -132,7 +133,7 @@ def naive(server: Models, uploads: list[Upload[Weights]], *, t: int = 0, lr: flo
             with torch.no_grad():
                 x, target = g(z), softmax(f(g(z)), dim=1)
             step(net.parameters(), (softmax(net(x), dim=1) - target).abs().sum(dim=1).mean(), lr)
-    trained = {up.info.id: Weights(module_state(net)) for up, net in zip(uploads, clients, strict=True)}
+    trained = {up.info.id: GroupWeights(module_state(net)) for up, net in zip(uploads, clients, strict=True)}
     return Models(module_state(f), module_state(g), server.clients | trained)
 
 
@@ -174,9 +175,9 @@ def test_the_generator_looks_for_disagreement_and_f_ends_it() -> None:
 
 def test_the_starts_of_f_and_g_are_the_servers() -> None:
     start = SMALL.server_init(side(seed=3))
-    assert digest(Weights(start.f)) == digest(Weights(module_state(TASK.shared_start(3))))
+    assert digest(GroupWeights(start.f)) == digest(GroupWeights(module_state(TASK.shared_start(3))))
     with seeded(3, "server", phase="generator"):
-        assert digest(Weights(start.g)) == digest(Weights(module_state(generator(TASK))))
+        assert digest(GroupWeights(start.g)) == digest(GroupWeights(module_state(generator(TASK))))
     assert start.clients == {}
 
 
@@ -203,7 +204,7 @@ class Normed(nn.Module):
 def test_clients_models_are_teachers_in_eval_mode_and_students_in_train_mode() -> None:
     task = replace(TASK, prototypes={"normed": lambda: SplitModel(Normed(), nn.Linear(2, 3), channels_last=False)})
     net = task.prototype_start("normed", 0)
-    sent = Upload(replace(INFO, group="normed"), Weights(module_state(net)))
+    sent = Upload(replace(INFO, group="normed"), GroupWeights(module_state(net)))
     SMALL.check_upload(sent.payload, sent.info, side(task=task))
     after = SMALL.aggregate(SMALL.server_init(side(task=task)), [sent], side(task=task))
     assert after.clients[4].w["extractor.norm.num_batches_tracked"].item() == 2  # steps of the second half alone
@@ -232,7 +233,7 @@ def test_a_client_gets_its_own_weights_once_it_has_taken_part() -> None:
 )
 def test_a_model_of_another_layout_is_refused_in_one_line(change: Tensors, reason: str) -> None:
     with pytest.raises(AnswerError, match=reason) as refused:
-        SMALL.check_upload(Weights(weights(0).w | change), INFO, side())
+        SMALL.check_upload(GroupWeights(weights(0).w | change), INFO, side())
     assert "\n" not in str(refused.value)
 
 

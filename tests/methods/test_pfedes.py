@@ -262,7 +262,7 @@ def test_two_passes_in_phase_1_and_a_pass_with_input_gradients_in_phase_2() -> N
         return count_step(client, phase, ctx).linear / 1e6
 
     first, second = map(cost, method.phases(client, ctx))
-    alone = cost(Standalone().phases(client, ctx)[0])
+    alone = cost(*Standalone().phases(client, ctx))
     proxy = 2 * 1024 * 9 * (3 * 8 + 8 * 3) / 1e6
     assert round(alone, 2) == 27.07
     assert first == pytest.approx(2 * alone + proxy)

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -21,7 +21,6 @@ def counts_by_client(
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in dealt])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), st.data(), st.integers(0, 99))
 def test_holders(clients: int, num_classes: int, data: st.DataObject, seed: int) -> None:
     k = data.draw(st.integers(1, num_classes))

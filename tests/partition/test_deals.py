@@ -32,7 +32,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("which", range(3))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.integers(0, NUM_CLASSES - 1), min_size=1, max_size=80),
     st.integers(1, 20),

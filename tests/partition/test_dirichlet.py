@@ -22,7 +22,7 @@ def counts_by_client(partition: Dirichlet, num_classes: int, each: int, seed: in
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in dealt])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.floats(1e-3, 1e3), st.integers(1, 15), st.integers(0, 99))
 def test_everyone_gets_min_samples(clients: int, gamma: float, min_samples: int, seed: int) -> None:
     partition = Dirichlet(clients=clients, gamma=gamma, min_samples=min_samples)
@@ -82,7 +82,6 @@ def test_level_down_by_hand() -> None:
     assert level_down(np.array([9, 5, 1, 7]), 5).tolist() == [5, 5, 1, 6]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12), st.data(), st.integers(0, 99))
 def test_fill_up(sizes: list[int], data: st.DataObject, seed: int) -> None:
     clients = len(sizes)

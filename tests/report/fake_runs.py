@@ -83,6 +83,17 @@ def with_flops(run_dir: RunDir, flops: int, *, server: int | None = None, tuning
     return run_dir
 
 
+def without_numbers(run_dir: RunDir) -> RunDir:
+    """As if all that was sent were whole numbers, in as many bytes."""
+    records = run_dir.records()
+    run_dir.rounds_file.write_bytes(b"")
+    for record in records:
+        run_dir.append(
+            replace(record, clients=tuple(replace(client, params_up=0, params_down=0) for client in record.clients))
+        )
+    return run_dir
+
+
 def with_counts(run_dir: RunDir, hits: tuple[int, int], **metrics: float) -> RunDir:
     """As if each client had five test samples of both classes, of which it tells so many right."""
     counts = ClassCounts((0, 1), (5, 5), hits, (hits[0] + 5 - hits[1], hits[1] + 5 - hits[0]))

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,6 +211,19 @@ def test_divergence_is_an_outcome_and_the_rounds_before_it_stand(book: Book, cli
     assert (outcome.kind, outcome.t, outcome.client) == ("diverged", 2, client)
     assert outcome.message.startswith(f"{who} diverged in round 2")
     assert book.run_dir.records() == [record(t) for t in range(-1, 2)]
+
+
+def test_a_client_that_has_a_name_diverges_under_it(book: Book) -> None:
+    def diverging() -> Iterator[Finished]:
+        yield from running(-1, 0)
+        raise Diverged(1, 1)
+
+    named = Book(replace(book.run_dir, client_names=("north", "süd")))
+    with pytest.raises(Diverged, match=r"^client süd diverged in round 1: "):
+        list(named.journal().rounds(diverging()))
+    outcome = book.run_dir.outcome()
+    assert outcome is not None
+    assert (outcome.message[:10], outcome.client) == ("client süd", 1)
 
 
 def test_any_other_error_leaves_the_run_open(book: Book) -> None:

@@ -68,6 +68,12 @@ class Labelled(Method[Nothing, Nothing, Nothing]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnyLabels(Method[Nothing, Nothing, Nothing]):
+    needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "labelled"
+    takes_foreign_labels: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class OneRound(Method[Nothing, Nothing, Nothing]):
     fixed_rounds: ClassVar[int | None] = 1
 

@@ -18,7 +18,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.about import about, without_defaults
 from fedssa.settings.command import command_of, run_command
 from fedssa.settings.recipe import Settings, override, parse_settings, read_recipe
-from tests.tiny import tiny, without_digest
+from tests.tiny import needs_of, tiny, without_digest
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,9 +66,11 @@ def points(**options: Any) -> None:
 
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_a_recipe_without_defaults_says_no_more_than_it_must(name: str) -> None:
-    archs = {"models": {"archs": ["cnn-1"]}} if name == "fedavg" else {}
-    public = {"public": {"name": "slice", "per_round": 20}} if name == "ds-fl" else {}
-    given = {"partition": {"name": "iid", "clients": 3}, "method": {"name": name}, **archs, **public}
+    given = {"partition": {"name": "iid", "clients": 3}, "method": {"name": name}, **needs_of(name)}
+    if "public" in given:
+        del given["public"]["share"]  # it is the default
+    if "rounds" in given:
+        del given["rounds"]["fraction"]  # so is this
     left = without_defaults(parse_settings(given))
     expected = {"seed": 0, "data": {"name": "digits"}, "models": {}, "local": {}, "rounds": {}, "run": {}}
     assert left == expected | given

@@ -88,6 +88,8 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
             "a setting has a value that cannot be written",
         ),
         ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto', 'c' or 'torch'"),
+        ({"run": {"device": "gpu"}}, "run.device = 'gpu': should be 'cpu', 'cuda', 'cuda:1', 'mps' or 'auto'"),
+        ({"run": {"device": 0}}, "run.device = 0: should be a valid string"),
     ],
 )
 def test_bad_settings_get_one_line(change: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import fedssa
 from fedssa.errors import FedSSAWarning, ModelError, RunDirError, SettingsError
-from fedssa.report.tables.terminal import clients_table
+from fedssa.report.tables.clients import clients_table
 from fedssa.runs.directory import RunDir
 from fedssa.settings.about import without_defaults
 from fedssa.settings.labels import models_of
@@ -69,7 +69,7 @@ def test_a_run_with_architectures_from_a_file(recipe: Path, monkeypatch: pytest.
     ended = RunDir.open(Path("serial"))
     labels = "zoo.py:net(size=12, output=scores, lr=0.02, batch_size=64)", "zoo.py:net(size=8, output=scores, lr=0.02, "
     assert models_of(ended) == [labels[0], f"{labels[1]}batch_size=64)", "mlp-3", "mlp-3"]
-    assert clients_table(ended).row_count == 4
+    assert clients_table(ended).num_rows == 4
     begun = start(parse_settings(read_recipe(recipe)), Path("stopped"))
     with closing(begun):
         next(begun.rounds())

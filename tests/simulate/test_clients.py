@@ -37,8 +37,9 @@ def clients_of(**sections: Any) -> SimulatedClients:
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_a_returning_client_is_the_one_that_is_built_anew(name: str) -> None:
     archs = ["cnn-5"] if name == "fedavg" else ["mlp-2", "cnn-5"]
-    public = {section: table for section, table in needs_of(name).items() if section == "public"}
-    clients = clients_of(models={"archs": archs, "shared": "mlp-2"}, method={"name": name}, **public)
+    needs = {section: table for section, table in needs_of(name).items() if section != "models"}
+    models = {"archs": archs, "shared": "mlp-2", "server": "mlp-1"}
+    clients = clients_of(models=models, method={"name": name}, **needs)
     method = clients.settings.method
     ctx = clients.server_context()
     server = method.server_init(ctx)

@@ -120,6 +120,7 @@ def test_resume_refuses_another_version_kernel_or_data(tmp_path: Path) -> None:
     for file, key, value, message in [
         ("environment.json", "torch", "1.0", "begun with torch 1.0"),
         ("environment.json", "kernel", "other", "begun with kernel other"),
+        ("environment.json", "device", "cuda:999", "begun with device cuda:999, this is cpu"),
         ("environment.json", "numpy", "1.0", "begun with numpy 1.0"),
         ("settings.json", "class_names", [str(s) for s in range(1, 11)], "begun with other data or class names"),
         ("settings.json", "format", 0, "written in format 0"),

@@ -62,7 +62,9 @@ def test_every_method_runs_on_ids_and_a_mask_or_refuses_them_in_one_line(name: s
     needs = {key: part for key, part in needs_of(name).items() if key == "public"}
     table = recipe("texts", archs, method_of(name), local={"batch_size": 20, "lr": 0.01}, **needs)
     if "public" in table:
-        table["public"] = {"name": "slice", "share": 0.2, "per_round": 4}
+        table["public"] = {"name": "slice", "share": 0.2, "per_round": 0 if METHODS[name].fixed_public else 4}
+    if METHODS[name].needs_server_model:
+        table["models"]["server"] = f"{OWN}:Deep"
     if not METHODS[name].needs_float_inputs:
         assert len(fedssa.run(table, out=tmp_path / "run").records) == 3
         return

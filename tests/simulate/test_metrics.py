@@ -10,6 +10,8 @@ import pytest
 import fedssa
 from fedssa.errors import ClientError, FedSSAError, SettingsError
 from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.clients import SimulatedClients
+from fedssa.simulate.engine.jobs import say_hello
 from fedssa.simulate.run import start
 from tests.tiny import tiny
 
@@ -64,8 +66,8 @@ def test_settings_at_their_defaults_are_not_written_so_that_older_runs_are_the_s
         ([METRICS[0]] * 2, SettingsError, "two of them are called top_two"),
         ([f"{OWN}:missing"], SettingsError, "run.metrics = '.*:missing': cannot be imported"),
         ([f"{OWN}:NUMBER"], SettingsError, "run.metrics: NUMBER is a int; it should be a function"),
-        ([f"{OWN}:raising"], ClientError, "client 0: metric raising: ValueError: only one class"),
-        ([f"{OWN}:nan"], ClientError, "client 0: metric nan: gives nan"),
+        ([f"{OWN}:raising"], SettingsError, "^run.metrics: client 0: metric raising: ValueError: only one class"),
+        ([f"{OWN}:nan"], SettingsError, "^run.metrics: client 0: metric nan: gives nan"),
     ],
 )
 def test_a_bad_metric_is_refused_before_anything_is_written(
@@ -74,3 +76,9 @@ def test_a_bad_metric_is_refused_before_anything_is_written(
     with pytest.raises(error, match=reason):
         fedssa.run(tiny(run={"metrics": metrics}), out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metric_that_fails_in_a_run_is_told_with_its_client() -> None:
+    clients = SimulatedClients.prepared(parse_settings(tiny(run={"metrics": [f"{OWN}:raising"]})))
+    with pytest.raises(ClientError, match=r"^client 2: metric raising: ValueError: only one class$"):
+        say_hello(clients, 2)

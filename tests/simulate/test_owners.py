@@ -48,7 +48,7 @@ def settings_of(**sections: Any) -> Settings:
     return parse_settings(tiny(data={"name": f"{HERE}:hospitals"}, **sections))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 2), min_size=40, max_size=60), st.integers(0, 9))
 def test_an_own_partition_gets_exactly_the_rows_it_names(labels: list[int], seed: int) -> None:
     dataset = dataset_of(labels, seed=seed)
@@ -61,7 +61,7 @@ def test_an_own_partition_gets_exactly_the_rows_it_names(labels: list[int], seed
         assert [labels[row] for row in dataset.rows[held]] == dataset.y[held].tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*PARTS, "train", "train"])), min_size=40, max_size=90),
     st.sampled_from([{"name": "iid"}, {"name": "dirichlet", "gamma": 1.0, "min_samples": 2}]),

@@ -45,7 +45,7 @@ def numbers(samples: Any) -> set[int]:
 
 
 # -- a slice ---------------------------------------------------------------------------------------------------
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**31),
     st.floats(0.01, 0.5),
@@ -135,6 +135,7 @@ def test_a_run_without_public_data_has_no_digest_of_them(tmp_path: Path) -> None
         ("Talking", OTHERS | {"size": 50, "per_round": 51}, SettingsError, "there are only 50 public samples"),
         ("Talking", OTHERS | {"size": 121}, DataError, "public.size = 121: there are only 120 samples"),
         ("Talking", OTHERS | {"size_": 1}, DataError, "others"),
+        ("Talking", DATA | {"per_round": 9}, DataError, r"\[public\]: are the data of \[data\], which clients hold"),
         ("Labelled", OTHERS | {"num_classes": 7}, SettingsError, "needs public data with the task's own labels"),
         ("Talking", {"name": "digits", "per_round": 9}, DataError, r"\[public\]: its inputs are uint8 .*, those of"),
     ],

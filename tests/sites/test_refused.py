@@ -10,6 +10,7 @@ from torch import nn
 
 from fedssa import Site
 from fedssa.errors import ClientError, DataError, FedSSAError, SettingsError
+from fedssa.kernels.devices import devices_here
 from fedssa.simulate.sites import SiteClients
 from fedssa.sites.find import is_sites, sites_in
 from fedssa.sites.settings import site_settings
@@ -93,12 +94,28 @@ def test_a_file_without_such_sites_is_refused(file: Path, name: str, kind: type[
         ({"a": site()}, {"method": {"name": "fml"}}, SettingsError, "name the model that all sites have"),
         ({"a": site()}, {"method": {"name": "fedzkt"}}, SettingsError, "runs in simulation only, because"),
         ({"a": site()}, {"data": {"name": "digits"}}, SettingsError, "unknown setting data"),
+        (
+            {"a": site(device="gpu")},
+            {},
+            SettingsError,
+            "a: device = 'gpu': should be 'cpu', 'cuda', 'cuda:1', 'mps' or",
+        ),
+        ({"a": site(), "b": site(device="cuda:999")}, {}, SettingsError, "b: device = 'cuda:999': is not there; this"),
     ],
 )
 def test_sites_that_do_not_fit_are_refused(sites: Any, table: Any, kind: type[FedSSAError], reason: str) -> None:
     with pytest.raises(kind, match=re.escape(reason)) as raised:
         SiteClients(site_settings(sites, table)).check_models()
     assert "\n" not in str(raised.value)
+
+
+def test_a_site_has_a_device_of_its_own_or_that_of_the_federation() -> None:
+    sites = {"a": site(device="auto"), "b": site()}
+    clients = SiteClients(site_settings(sites, {"run": {"device": "cuda:999"}}))
+    assert clients.own_devices() == {"a": devices_here()[0]}
+    assert clients.net(1).header.weight.device.type == "cpu"  # to be built it needs none
+    with pytest.raises(SettingsError, match=r"^run\.device = 'cuda:999': is not there"):
+        clients.client(1).hello(evaluate_start=True)
 
 
 def test_sites_with_numbers_only_are_a_federations_clients_in_their_order() -> None:

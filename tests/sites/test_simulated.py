@@ -17,8 +17,10 @@ from fedssa.records import RoundRecord
 from fedssa.report.read.differences import differences
 from fedssa.runs.directory import RunDir
 from fedssa.simulate.run import start
+from fedssa.simulate.sites import SiteClients
 from fedssa.sites.agreement import read_federation
 from fedssa.sites.settings import site_settings
+from fedssa.sites.site import client_of
 from tests.deploy.in_process import InProcessGrid, Sites, node
 from tests.deploy.test_agrees import without_flops
 
@@ -100,6 +102,13 @@ def test_a_simulation_of_sites_has_the_bits_of_their_deployment(folder: Path, me
     assert deployed(folder) == without_flops(simulated.records)
     assert differences(RunDir.open(folder / "simulated"), RunDir.open(folder / "deployed")) == []
     assert all(client.flops for record in simulated.records[1:] for client in record.clients)
+
+
+def test_noise_of_privacy_is_the_systems_at_sites_and_the_seeds_in_their_simulation(folder: Path) -> None:
+    simulated, federation = SiteClients(site_settings(folder / "sites.py", folder)), read_federation(folder)
+    site = client_of(f"{folder / 'sites.py'}:north", federation, 0)
+    assert [site._ctx.noise_from, federation.context().noise_from] == ["system", "system"]
+    assert [simulated.client(0)._ctx.noise_from, simulated.server_context().noise_from] == ["seed", "seed"]
 
 
 def test_workers_and_a_stop_change_no_bit_and_a_model_is_loaded_by_name(folder: Path) -> None:

@@ -12,9 +12,9 @@ from fedssa.core.fields import Like, Shaped
 from fedssa.core.message import Nothing, hints, rules
 from fedssa.core.method import Kind, Messages, Method
 from fedssa.methods import METHODS
-from fedssa.methods.dsfl import Outputs
 from fedssa.methods.fedkd import Update
 from fedssa.methods.fedproto import Up
+from fedssa.methods.parts.public_outputs import Outputs
 from fedssa.studies.catalogue import Entry, entries
 
 SHAPES: dict[str, set[Kind]] = {  # the last letter of a shape of floats → what that can be

@@ -8,11 +8,23 @@ from typing import Any
 
 import pytest
 
+from fedssa.core.public import Labels
 from fedssa.errors import SettingsError
 from fedssa.methods import METHODS, PRESETS
 from fedssa.settings.recipe import parse_settings, read_recipe
-from fedssa.studies.paper import CONTROL, EXPERIMENTS, SCALES, VARIANTS, every_run, experiment_command, runs_of
+from fedssa.studies.cells import SCALES
+from fedssa.studies.paper import (
+    CONTROL,
+    EXPERIMENTS,
+    VARIANTS,
+    each_once,
+    every_run,
+    experiment_command,
+    own_header_scale,
+    runs_of,
+)
 from fedssa.studies.plan import plan
+from fedssa.studies.public import as_needed, public_methods
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +56,9 @@ def test_one_architecture_allows_fedavg_and_is_the_shared_one() -> None:
         ("full", 10, 10, 100, 1.0),
         ("full", 50, 10, 500, 0.2),
         ("full", 100, 10, 500, 0.1),
+        ("long", 10, 10, 50, 1.0),
+        ("long", 50, 10, 100, 0.2),
+        ("long", 100, 10, 100, 0.1),
         ("reduced", 10, 2, 15, 1.0),
         ("reduced", 50, 2, 50, 0.2),
         ("reduced", 100, 2, 100, 0.1),
@@ -59,12 +74,23 @@ def test_the_scales(scale: str, clients: int, epochs: int, rounds: int, fraction
         assert classes == {"cifar10": 2, "cifar100": 10}[run.cell.data]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_equal_settings_are_one_directory_and_other_settings_another(scale: str) -> None:
-    runs = {run for _, run in every_run(seed=3) if run.cell.scale == scale}
+@pytest.mark.parametrize(("scale", "header_scales"), [("reduced", (1.0,)), ("smoke", (1.0, 3.0))])
+def test_equal_settings_are_one_directory_and_other_settings_another(
+    scale: str, header_scales: tuple[float, ...]
+) -> None:
+    """The other scales have the cells of `reduced`, each in a folder of its own."""
+    runs = each_once(run for _, run in every_run(seed=3, header_scales=header_scales) if run.cell.scale == scale)
     tables = {run.path: json.dumps(parse_settings(run.table()).table) for run in runs}
     assert len(tables) == len(runs)
     assert len(set(tables.values())) == len(runs)
+
+
+def test_every_scale_has_a_folder_of_its_own() -> None:
+    runs = {run for _, run in every_run(seed=3)}
+    assert len({run.path for run in runs}) == len(runs)
+    assert {(run.cell.scale, run.path.partition("/")[0]) for run in runs} == {(scale, scale) for scale in SCALES}
+    beside = {scale: {run.path.partition("/")[2] for run in runs if run.cell.scale == scale} for scale in SCALES}
+    assert beside["full"] == beside["long"] == beside["reduced"]
 
 
 def test_every_method_is_every_one_that_such_a_federation_allows() -> None:
@@ -74,6 +100,49 @@ def test_every_method_is_every_one_that_such_a_federation_allows() -> None:
     assert {run.label for run in runs} == allowed | {CONTROL}
     assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 10"}
     assert {parse_settings(run.table()).rounds.total for run in runs} == {30}
+    assert {run.table()["rounds"]["total"] for run in runs_of("every-method", "long", [0])} == {50}
+
+
+def test_larger_headers_are_other_runs_but_for_what_has_its_own() -> None:
+    """Old names stay; a label and a scale that some other run has already are that run."""
+    runs = runs_of("table-homo", "long", [1], data=["cifar10"], clients=[50], header_scales=[1.0, 3.0])
+    usual, larger = ([run for run in runs if run.cell.header_scale == scale] for scale in (1.0, 3.0))
+    assert [run.path for run in usual] == [f"long/cifar10/homo-n50-c0.2/{run.label}-s1" for run in usual]
+    assert [run.label for run in larger] == [run.label for run in usual if run.label != CONTROL]
+    assert {run.path for run in larger} & {run.path for run in usual} == {usual[1].path}
+    assert larger[0].path == usual[1].path
+    assert larger[1].path == "long/cifar10/homo-n50-c0.2-x3/fedssa-s1"
+    assert [parse_settings(run.table()).models.header_scale for run in larger] == [3.0] * len(larger)
+    assert len(each_once(runs)) == len(runs) - 1
+    groups = runs_of("groups", "reduced", [0], data=["cifar100"], header_scales=[1.0, 3.0])
+    in_both = [path for path, count in Counter(run.path for run in groups).items() if count == 2]
+    parts = {label for label in VARIANTS if label.startswith("groups-")}
+    own = {CONTROL, "fedssa-groups", "fedssa-plus-convex-x3"} | parts
+    assert {path.rpartition("/")[2] for path in in_both} == {f"{label}-s0" for label in own}
+    (elsewhere,) = runs_of("groups", "smoke", [0], methods=["fedssa-groups"], header_scales=[2.0])
+    assert elsewhere.path == "smoke/digits/hetero-n4-c0.5/fedssa-groups-s0"
+    doubled = runs_of("curves", "smoke", [0], methods=["standalone"], header_scales=[2.0])
+    assert [run.path for run in doubled] == ["smoke/digits/hetero-n4-c0.5-x2/standalone-s0"]
+
+
+def test_what_has_its_own_headers_is_what_its_file_says() -> None:
+    for run in {run for _, run in every_run(seed=0) if run.cell.scale == "smoke"}:
+        assert parse_settings(run.table()).models.header_scale == (own_header_scale(run.label) or 1.0), run.label
+
+
+def test_every_public_is_every_method_with_public_data_that_the_labels_allow() -> None:
+    kinds: list[tuple[str, str, Labels]] = [("cifar100", "slice", "own"), ("cifar10", "cifar100", "foreign")]
+    for data, public, labels in kinds:
+        runs = runs_of("every-public", "reduced", [0], data=[data])
+        assert {run.label for run in runs} == set(public_methods(labels))
+        settings = {run.label: parse_settings(run.table()) for run in runs}
+        assert all(s.table["public"]["name"] == public for s in settings.values())
+        assert all(as_needed(s.table, name) == s.table for name, s in settings.items())
+        assert {s.rounds.total for name, s in settings.items() if name != "fedkt"} == {30}
+        assert (settings["fedkt"].rounds.total, settings["fedkt"].rounds.fraction) == (2, 1.0)
+        assert {run.path.split("/")[2] for run in runs} == {f"hetero-n20-c0.5-public-{public}"}
+        assert ("fedgems" in settings) == (labels == "own")
+    assert {run.cell.words for run in runs} == {"N = 20, C = 50%, k = 2, public: cifar100"}
 
 
 def test_experiments_share_their_runs() -> None:
@@ -121,7 +190,7 @@ def test_seed_by_seed() -> None:
     ("name", "scale", "chosen", "message"),
     [
         ("table", "full", {}, "table: there is no such experiment; there are: table-hetero"),
-        ("curves", "tiny", {}, "--scale tiny: is not in scale; the scales: full, reduced, smoke"),
+        ("curves", "tiny", {}, "--scale tiny: is not in scale; the scales: full, long, reduced, smoke"),
         ("tsne", "full", {"data": ["cifar100"]}, "--data cifar100: is not in tsne at scale full; it has: cifar10"),
         ("table-homo", "full", {"clients": [20]}, "it has: 100, 50, 10"),
         ("shaking", "full", {"methods": ["fd"]}, "it has: m2-b, fedssa, fedssa-t10"),
@@ -147,13 +216,16 @@ def test_a_cell_of_the_paper_is_one_short_command() -> None:
 
 
 def test_the_command_of_every_cell_gives_that_cell_alone() -> None:
-    for name, run in every_run(seed=3):
+    larger = runs_of("table-homo", "long", [3], header_scales=[3.0])
+    for name, run in [*every_run(seed=3), *(("table-homo", run) for run in larger)]:
         words = shlex.split(experiment_command(name, run))
         assert words[:3] == ["fedssa", "experiment", name]
         options = dict(zip(words[3::2], words[4::2], strict=True))
         chosen: dict[str, Any] = {key: [options[f"--{key}"]] for key in ("data", "cells") if f"--{key}" in options}
         if "--clients" in options:
             chosen["clients"] = [int(options["--clients"])]
+        if "--header-scale" in options:
+            chosen["header_scales"] = [float(options["--header-scale"])]
         found = runs_of(
             name, options["--scale"], [int(options["--seed"])], methods=options["--methods"].split(","), **chosen
         )

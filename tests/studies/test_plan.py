@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedssa
@@ -17,6 +18,7 @@ from fedssa.records import RoundRecord
 from fedssa.report.read.comparison import compare_methods
 from fedssa.report.read.summary import summarise
 from fedssa.runs.directory import RunDir
+from fedssa.settings.recipe import parse_settings
 from fedssa.studies.plan import one_pool, plan, run_all
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
 from tests.tiny import tiny, tree, without_digest
@@ -36,7 +38,46 @@ def test_all_is_every_method_that_the_federation_allows_and_the_control(tmp_path
         run.settings.table["method"]["name"]
         for run in plan(tiny(public={"per_round": 20}), ["all"], 1, tmp_path, keep_models=False)
     }
-    assert public == different | {"ds-fl"}
+    with_public = {
+        name
+        for name, kind in METHODS.items()
+        if kind.needs_public != "no" and not kind.needs_server_model and not kind.fixed_public and not kind.fixed_rounds
+    }
+    assert {"ds-fl", "fedkemf"} <= with_public
+    assert public == different | with_public
+
+
+def test_all_public_is_every_method_with_public_data_beside_its_controls(tmp_path: Path) -> None:
+    table = tiny(public={"name": "slice", "per_round": 20}, models={"server": "mlp-1"})
+    planned = {run.method: run.settings for run in plan(table, ["all-public"], 1, tmp_path, keep_models=False)}
+    using = {name for name, kind in METHODS.items() if kind.needs_public != "no"}
+    assert {"ds-fl", "fedkt", "fsfl"} < using
+    assert list(planned)[:4] == ["standalone", "standalone-scaled", "standalone-public", "fedssa-plus"]
+    assert planned.keys() == using | {"standalone", "standalone-scaled", "fedssa-plus"}
+    for name, settings in planned.items():
+        fixed = name in METHODS and METHODS[name].fixed_public
+        assert settings.public is not None
+        assert settings.public.per_round == (0 if fixed else 20)
+        assert settings.rounds == parse_settings(table).rounds or name == "fedkt"
+    assert (planned["fedkt"].rounds.total, planned["fedkt"].rounds.fraction) == (2, 1.0)
+
+
+def test_all_public_leaves_out_whoever_needs_labels_of_the_tasks_classes(tmp_path: Path) -> None:
+    other = {"name": "tests.studies.test_plan:letters", "per_round": 20}
+    table = tiny(data={"name": "tests.studies.test_plan:figures"}, public=other, models={"server": "mlp-1"})
+    planned = {run.method for run in plan(table, ["all-public"], 1, tmp_path, keep_models=False)}
+    assert {"standalone-public", "fsfl", "ds-fl"} < planned
+    assert "fedgems" not in planned
+    with pytest.raises(SettingsError, match=r"--methods all-public: needs public data; add to the recipe: \[public\]"):
+        plan(tiny(), ["all-public"], 1, tmp_path, keep_models=False)
+
+
+def figures() -> dict[str, object]:
+    return {"x": np.zeros((200, 6), np.float32), "y": np.arange(200) % 10, "class_names": list("0123456789")}
+
+
+def letters() -> dict[str, object]:
+    return {"x": np.ones((40, 6), np.float32), "y": np.arange(40) % 2, "class_names": ["a", "b"]}
 
 
 def test_seeds_methods_and_the_recipes_own_options(tmp_path: Path) -> None:

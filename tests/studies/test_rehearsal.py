@@ -80,6 +80,7 @@ def test_a_run_of_one_round_has_nothing_to_send_down() -> None:
 def test_public_samples_are_those_of_the_recipe() -> None:
     rehearsal = Rehearsal(tiny(public={"name": "slice", "share": 0.1, "per_round": 30}))
     assert rehearsal.numbers("ds-fl").up == (30 * S,) * 2
+    assert [rehearsal.numbers(name).num_public for name in ("ds-fl", "standalone")] == [30, 0]
 
 
 def test_named_inputs_are_rehearsed_too() -> None:

@@ -24,7 +24,7 @@ from fedssa.core.context import Context
 from fedssa.core.message import tensors_in
 from fedssa.core.seeds import seeded
 from fedssa.core.tensors import Tensors
-from fedssa.core.training import Phase, Trained, batch_at, batch_of, only, places
+from fedssa.core.training import HasModel, Phase, Trained, batch_at, batch_of, net_of, only, places
 from fedssa.kernels import using
 
 BATCHES = (2, 3, 4)  # batch normalisation cannot train on a batch of 1
@@ -50,7 +50,7 @@ class FlopCounter:
     _passes: dict[Hashable, int] = field(default_factory=dict)
 
     def of_round(self, client: Client, trained: Sequence[Trained], ctx: Context) -> int:
-        """Counts phases that have run, and the passes through the extractor besides them."""
+        """Counts phases that have run, and the passes through extractors besides them."""
         layout, flags = _layout(client.state()), _flags(client.state())
         total = 0
         for number, (phase, fitted) in enumerate(trained):
@@ -58,9 +58,11 @@ class FlopCounter:
             if key not in self._steps:
                 self._steps[key] = count_step(client, phase, ctx)
             total += sum(num * self._steps[key].of_batch(size) for size, num in fitted.sizes.items())
-        if client.num_passed and layout not in self._passes:
-            self._passes[layout] = _flops_of_pass(client.twin())
-        return total + client.num_passed * self._passes.get(layout, 0)
+        for of, num in client.num_passed.items():
+            if (layout, of) not in self._passes:
+                self._passes[layout, of] = _flops_of_pass(client.twin(), of)
+            total += num * self._passes[layout, of]
+        return total
 
 
 def _kind(phase: Phase) -> Hashable:
@@ -115,7 +117,7 @@ def counting() -> Iterator[Callable[[], int]]:
 
 def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int:
     pool = places(client, phase, ctx)
-    index = pool[torch.arange(size) % len(pool)]
+    index = pool[torch.arange(size, device=pool.device) % len(pool)].to(client.device)
     with only(client, phase.trains), seeded(0, "training"), _seen_by_the_counter():
         batch = batch_at(client, phase, index, ctx, 0, None, augment=False)
         with counting() as counted:
@@ -123,15 +125,15 @@ def _flops_of_loss(client: Client, phase: Phase, size: int, ctx: Context) -> int
     return counted()
 
 
-def _flops_of_pass(client: Client) -> int:
+def _flops_of_pass(client: Client, of: type[HasModel] | None = None) -> int:
     """Counts one sample's way through the extractor."""
-    x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64))
-    client.net.eval()
+    x = batch_of(client, client.data.train, torch.zeros(1, dtype=torch.int64, device=client.device))
+    net = net_of(client, of).eval()
     with (
         _seen_by_the_counter(),
         counting() as counted,
     ):  # without gradients, torch would run a transformer's layer whole
-        client.net.extractor(x)
+        net.extractor(x)
     return counted()
 
 

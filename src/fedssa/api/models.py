@@ -19,6 +19,7 @@ from fedssa.core.tensors import own, save_sealed
 from fedssa.data.inputs import standard
 from fedssa.errors import DataError, FedSSAError, ModelError, RunDirError, SettingsError
 from fedssa.kernels import using
+from fedssa.models.fingerprint import fingerprint
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import write_atomically
 from fedssa.settings.task import task_of
@@ -62,9 +63,9 @@ def export(
     run_dir, target = _opened(run), Path(target)
     net = load_client(run_dir.path, client)
     content = (
-        _onnx(net, _form(run_dir), _about(run_dir, client))
+        _onnx(net, _form(run_dir), _about(run_dir, client, net))
         if format == "onnx"
-        else _state_dict(net, _about(run_dir, client))
+        else _state_dict(net, _about(run_dir, client, net))
     )
     try:
         write_atomically(target, content)
@@ -103,7 +104,7 @@ def _form(run_dir: RunDir) -> Form:
     return from_json(run_dir.inputs, run_dir.input_shape)
 
 
-def _about(run_dir: RunDir, client: int | str) -> dict[str, str]:
+def _about(run_dir: RunDir, client: int | str, net: SplitModel) -> dict[str, str]:
     """Returns what a file says of its model, in the words of `fedssa site export`."""
     task = task_of(settings_of(run_dir), len(run_dir.class_names), _form(run_dir))
     outcome = run_dir.outcome()
@@ -112,6 +113,7 @@ def _about(run_dir: RunDir, client: int | str) -> dict[str, str]:
         "run": str(run_dir.path),
         "round": str(outcome.t if outcome else None),
         "client": str(client),
+        "model": fingerprint(net),
         "class_names": json.dumps(run_dir.class_names),
     }
 

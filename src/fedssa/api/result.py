@@ -55,7 +55,7 @@ class RunResult:
             from pandas import DataFrame
         except ImportError as error:
             raise FedSSAError("to_pandas needs pandas: pip install 'fedssa[notebook]'") from error
-        return DataFrame(list(_rounds(self.records) if rows == "rounds" else _clients(self.records)))
+        return DataFrame(list(_rounds(self.records) if rows == "rounds" else _clients(self.records, self._run_dir)))
 
     def plot(self) -> "Figure":
         """Draws mean accuracy over rounds, and every client's accuracy at the end, as a figure of matplotlib."""
@@ -112,15 +112,17 @@ def _rounds(records: tuple[RoundRecord, ...]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _clients(records: tuple[RoundRecord, ...]) -> Iterator[dict[str, Any]]:
+def _clients(records: tuple[RoundRecord, ...], run_dir: RunDir) -> Iterator[dict[str, Any]]:
     for record in records:
         for client in record.clients:
             val = next(iter(client.scores.val.values()), None)
             yield {
                 "round": record.t + 1,
                 "client": client.id,
+                **({"name": run_dir.client_name(client.id)} if run_dir.has_names else {}),
                 "accuracy": client.scores.headline,
                 "val_accuracy": val,
+                **client.scores.measures,
                 "loss": client.loss,
                 "steps": client.steps,
                 "header_norm": client.header_norm,

@@ -24,8 +24,8 @@ app = typer.Typer(
     help="Model-heterogeneous personalized federated learning: FedSSA and the methods it is compared with.",
     epilog="Exit codes: 0 done · 1 the run failed (diverged, a client's own code) · 2 bad input · 130 interrupted",
 )
-out = Console(width=None if sys.stdout.isatty() else WIDE)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+out = Console(width=None if sys.stdout.isatty() else WIDE, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 Recipe = Annotated[
     Path, typer.Argument(help="A recipe: one run as a TOML file.", show_default=False, autocompletion=recipes)

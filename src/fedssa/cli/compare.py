@@ -29,7 +29,7 @@ def compare(
         str,
         typer.Option(
             help="Names, separated by commas, with options if need be: 'fedssa:t_stable=10:mu0=0.3,fedssa'; "
-            "all: every one that the federation allows."
+            "all: every one that the federation allows; all-public: those that use public data, and the controls."
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="A directory for all runs.", show_default=False)],

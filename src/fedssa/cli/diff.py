@@ -21,7 +21,7 @@ def diff(
 
     runs = RunDir.open(one), RunDir.open(other)
     if found := differences(*runs):
-        out.print(f"different: {one} and {other}", soft_wrap=True, highlight=False)
+        out.print(f"different: {one} and {other}", soft_wrap=True, highlight=False, markup=False)
         for line in found[:MAX_LINES]:
             out.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)
         if len(found) > MAX_LINES:

@@ -50,12 +50,14 @@ def doctor(
 def examine() -> Iterator[tuple[str, str]]:
     from fedssa.data import cache_folder
     from fedssa.kernels import why_slow
+    from fedssa.kernels.devices import devices_here, in_words
     from fedssa.runs.environment import describe, usable_cores
 
-    now = describe("auto")
+    now, here = describe("auto", "auto"), devices_here()
     yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"
     yield "machine", f"{now['cpu']}, {usable_cores()} of {now['cores']} cores usable, {_memory()}"
     yield "kernel", now["kernel"] + (f": {loss}" if (loss := why_slow()) else "")
+    yield "devices", f'{", ".join(map(in_words, here))}; run.device = "auto" means {here[0]}'
     for extra, packages in EXTRAS.items():
         yield f"extra {extra}", _extra(extra, packages)
     yield "cache", f"{cache_folder()} (FEDSSA_CACHE), {_room(cache_folder())}"
@@ -97,7 +99,10 @@ def _room(folder: Path) -> str:
 
 
 def _memory() -> str:
-    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB of memory"
+    from fedssa.runs.system import all_memory
+
+    found = all_memory()
+    return "memory of unknown size" if found is None else f"{found / 2**30:.0f} GiB of memory"
 
 
 def _gemm() -> float:

@@ -1,7 +1,8 @@
 """experiment."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from fedssa.cli.study import run_planned
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
+    from fedssa.report.read.summary import RunSummary
     from fedssa.report.tables.experiment import Measured
     from fedssa.studies.paper import PaperRun
     from fedssa.studies.plan import Planned
@@ -29,7 +31,10 @@ def experiment(
         typer.Argument(help="Without it: the list of experiments.", show_default=False, autocompletion=experiments),
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="full (as in the paper), reduced (hours on two cores) or smoke.")
+        str,
+        typer.Option(
+            help="full (as in the paper), long (up to 100 rounds of 10 epochs), reduced (hours on two cores) or smoke."
+        ),
     ] = "reduced",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
@@ -38,6 +43,9 @@ def experiment(
     clients: Annotated[str | None, typer.Option(help=f"{Only} 100, 50, 10")] = None,
     methods: Annotated[str | None, typer.Option(help=Only)] = None,
     cells: Annotated[str | None, typer.Option(help=f"{Only} Federations by name: see --dry-run.")] = None,
+    header_scale: Annotated[
+        str, typer.Option(help="Initial headers, times the usual ones (models.header_scale); 1,3: a column for both.")
+    ] = "1",
     workers: Workers = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds the data.")] = None,
     tensorboard: TensorBoard = False,
@@ -47,21 +55,23 @@ def experiment(
     ] = False,
 ) -> None:
     """Run an experiment of the paper. Runs that exist are not repeated, so it can be stopped and continued."""
-    from fedssa.studies.paper import EXPERIMENTS, runs_of
+    from fedssa.studies.paper import EXPERIMENTS, each_once, runs_of
 
     if name is None:
         print_list({name: experiment.title for name, experiment in EXPERIMENTS.items()})
         return
     numbers = [_number(word) for word in _words(clients)]
     chosen = {"data": _words(data), "cells": _words(cells), "methods": _words(methods)}
-    runs = runs_of(name, scale, range(seed, seed + seeds), clients=numbers, **chosen)
+    starts = [_positive(word) for word in _words(header_scale)]
+    runs = runs_of(name, scale, range(seed, seed + seeds), clients=numbers, header_scales=starts, **chosen)
     if dry_run:
-        _list(name, runs, out_dir)
+        _list(name, each_once(runs), out_dir)
         return
     if data_dir is not None:
         _look_only_in(data_dir, {run.cell.data for run in runs})
-    planned = _plan(name, runs, out_dir)
-    _announce(name, scale, planned, NUM_SAMPLES[runs[0].cell.data], workers)
+    planned = _plan(name, each_once(runs), out_dir)
+    timed = [run for run in _plan(name, each_once(_at_other_scales(runs)), out_dir) if run.is_there()]
+    _announce(name, scale, planned, timed, NUM_SAMPLES[runs[0].cell.data], workers)
     run_planned(planned, out_dir, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard)
     _show(name, runs, out_dir)
 
@@ -74,6 +84,16 @@ def _number(word: str) -> int:
     if not word.isdecimal():
         raise SettingsError(f"--clients {word}: should be a number")
     return int(word)
+
+
+def _positive(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise SettingsError(f"--header-scale {word}: should be a number above 0, or several: 1,3")
+    return number
 
 
 def _look_only_in(data_dir: Path, data: Iterable[str]) -> None:
@@ -117,7 +137,26 @@ def _plan(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> "list[Planned
     ]
 
 
-def _announce(name: str, scale: str, planned: "Sequence[Planned]", num_samples: int, workers: int | None) -> None:
+def _at_other_scales(runs: "Sequence[PaperRun]") -> "list[PaperRun]":
+    """Lists the same runs as other scales have them, whose rounds tell how long those of this one take."""
+    from fedssa.studies.cells import ROUNDS
+
+    return [
+        replace(run, cell=replace(run.cell, scale=scale))
+        for run in runs
+        for scale, rounds in ROUNDS.items()
+        if scale != run.cell.scale and run.cell.clients in rounds
+    ]
+
+
+def _announce(
+    name: str,
+    scale: str,
+    planned: "Sequence[Planned]",
+    timed: "Sequence[Planned]",
+    num_samples: int,
+    workers: int | None,
+) -> None:
     from fedssa.cli.doctor import training_speed
     from fedssa.runs.environment import usable_cores
     from fedssa.studies.estimate import time_left
@@ -128,7 +167,7 @@ def _announce(name: str, scale: str, planned: "Sequence[Planned]", num_samples: 
     err.print(
         f"{name}, scale {scale}: {len(planned)} runs, {there} there already, {len(planned) - there} left{some_begun}"
     )
-    estimate = time_left(planned, num_samples, lambda: training_speed() * (workers or usable_cores()))
+    estimate = time_left(planned, timed, num_samples, lambda: training_speed() * (workers or usable_cores()))
     err.print(f"time: {estimate}")
 
 
@@ -144,7 +183,7 @@ def _show(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> None:
         out.print(accuracy_table(of_data, EXPERIMENTS[name].figures))
         if name == "shaking":
             out.print(shaking_table(of_data))
-    if name == "tradeoff" or len({run.cell for run in runs}) == 1:
+    if name == "tradeoff" or len({replace(run.cell, header_scale=1.0) for run in runs}) == 1:
         _compare(measured)
     out.print(_how_to_read(name, runs[0].cell.scale), soft_wrap=True, highlight=False)
     out.print(
@@ -169,7 +208,13 @@ def _compare(measured: "Sequence[Measured]") -> None:
     from fedssa.report.tables.comparison import comparison_tables
 
     for cell in dict.fromkeys(one.run.cell for one in measured):
+        labels = {id(one.summary): one.run.label for one in measured if one.run.cell == cell}
         summaries = [one.summary for one in measured if one.run.cell == cell]
-        if len(summaries) > 1 and "standalone" in {summary.method for summary in summaries}:
+        if len(summaries) > 1 and "standalone" in labels.values():
             out.print(f"{cell.data}, {cell.words}", highlight=False)
-            out.print(comparison_tables(compare_methods(summaries, "standalone"), "standalone"))
+            rows = compare_methods(summaries, "standalone", _label_in(labels))
+            out.print(comparison_tables(rows, "standalone"))
+
+
+def _label_in(labels: dict[int, str]) -> "Callable[[RunSummary], str]":
+    return lambda summary: labels[id(summary)]

@@ -139,6 +139,8 @@ def _print_remarks(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]"
         out.print("\nMore: fedssa methods NAME, and --for RECIPE for the numbers a round", highlight=False)
         return
     out.print("up, down: numbers that a participant sends and receives in a round, smallest … largest model")
+    if public := {each.num_public for each in numbers.values() if not isinstance(each, str)} - {0}:
+        out.print(f"with public data: P = {max(public):,} public samples a round")
     if any(entry.sizes_vary and not isinstance(numbers[entry.name], str) for entry in listed):
         out.print("≈: it depends on what the clients have learnt")
     for name, reason in numbers.items():

@@ -18,7 +18,8 @@ def show(
     """Summarise runs: a table, and the curves of accuracy over rounds."""
     from fedssa.report.figures.pictures import draw_runs
     from fedssa.report.read.summary import run_names, summarise
-    from fedssa.report.tables.terminal import clients_table, curve, run_table, runs_table
+    from fedssa.report.tables.clients import clients_table
+    from fedssa.report.tables.terminal import curve, run_table, runs_table
     from fedssa.runs.directory import RunDir
 
     runs = [RunDir.open(path) for path in run_dirs]

@@ -35,6 +35,8 @@ def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
     _say(f"samples:   {shown.num_train} to train, {shown.num_val} to validate, {shown.num_test} to test")
     if shown.public:
         _say(f"public:    {shown.public}")
+    if shown.privacy:
+        _say(f"privacy:   {shown.privacy}")
     for advice in shown.advice:
         _say(f"warning:   {advice}")
     _say("it would send, once, when it joins:")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedssa.kernels import Moves
+from fedssa.kernels.devices import CPU
 
 AUGMENTATIONS = ("crop", "flip", "erase")  # in this order
 PADDING = 4  # pixels on each side, before a crop of the old size
@@ -19,16 +20,19 @@ ERASE_PROBABILITY = 0.5
 
 
 def draw(names: Collection[str], num: int, height: int, width: int, rng: torch.Generator) -> Moves:
-    """Draws the moves of the named augmentations for each of `num` images; other moves leave an image as it is."""
-    down, right = torch.zeros(2, num, dtype=torch.int64)
-    mirrored = torch.zeros(num, dtype=torch.bool)
-    holes = torch.zeros(num, 4, dtype=torch.int64)
+    """Draws the moves of the named augmentations for each of `num` images; other moves leave an image as it is.
+
+    All is drawn on the CPU, so that batches are the same on every device.
+    """
+    down, right = torch.zeros(2, num, dtype=torch.int64, device=CPU)
+    mirrored = torch.zeros(num, dtype=torch.bool, device=CPU)
+    holes = torch.zeros(num, 4, dtype=torch.int64, device=CPU)
     if "crop" in names:
-        down, right = torch.randint(-PADDING, PADDING + 1, (2, num), generator=rng)
+        down, right = torch.randint(-PADDING, PADDING + 1, (2, num), generator=rng, device=CPU)
     if "flip" in names:
-        mirrored = torch.rand(num, generator=rng) < 0.5
+        mirrored = torch.rand(num, generator=rng, device=CPU) < 0.5
     if "erase" in names:
-        holes = _holes(height, width, torch.rand(5, num, generator=rng))
+        holes = _holes(height, width, torch.rand(5, num, generator=rng, device=CPU))
     return Moves(down, right, mirrored, holes)
 
 

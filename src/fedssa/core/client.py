@@ -5,8 +5,11 @@ Every round it is in:  Answer
 """
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Generic, Self, TypeVar
 
 import torch
@@ -18,8 +21,9 @@ from fedssa.core.context import Context
 from fedssa.core.evaluation import Measures, evaluate
 from fedssa.core.fields import Between, Text
 from fedssa.core.groups import LAYOUT_ID
-from fedssa.core.message import message, owned, tensors_in
+from fedssa.core.message import message, moved, owned, tensors_in
 from fedssa.core.method import UNTUNED, Method, Up
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.precision import refuse_unfit
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
@@ -30,6 +34,7 @@ from fedssa.core.tensors import Tensors, copy_in, digest, module_state
 from fedssa.core.training import LocalTraining, Trained, train
 from fedssa.errors import ClientError
 from fedssa.kernels import Kernel, using
+from fedssa.kernels.devices import CPU
 from fedssa.records import Scores
 
 AnyMethod = Method[Any, Any, Any]
@@ -90,6 +95,9 @@ class Client:
     """A client owns its tensors and shares none: its `net`, and the modules and messages that its method lets it keep.
 
     What it keeps is found by its class: `client.keep(Mentee(…))` in client_init, `client[Mentee]` from then on.
+
+    It is built and kept on the CPU. During a round all that it has is on its `device`, and so is what its hooks get;
+    what leaves it is on the CPU again.
     """
 
     def __init__(
@@ -107,19 +115,28 @@ class Client:
         public: Public | None = None,
         group: str | None = None,
         measures: Measures | None = None,
+        noise_from: NoiseFrom = "seed",
+        find_device: Callable[[], torch.device] = lambda: CPU,
     ) -> None:
-        self.id, self.task, self.seed, self._local, self.device = client_id, task, seed, local, torch.device("cpu")
-        refuse_unfit(local.precision, self.device)
+        self.id, self.task, self.seed, self._local, self._find_device = client_id, task, seed, local, find_device
+        if local.precision != "float32":
+            refuse_unfit(local.precision, self.device)
         self._hold(data)
         self.net = net.to(memory_format=torch.channels_last) if net.channels_last else net  # type: ignore[call-overload]
         self.augmentations, self.kernel, self.group = augmentations, kernel, group
-        self.method, self.stats, self.num_passed = method, Stats(), 0
+        self.method, self.stats = method, Stats()
+        self.num_passed = Counter[type | None]()  # passes without training: of its net, and of models that it keeps
         self.measures = measures or Measures()
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
-        self._count_flops, self._ctx = count_flops, Context(task, seed, public)
+        self._count_flops, self._ctx = count_flops, Context(task, seed, public, noise_from=noise_from)
         task.scale(self.net.header)
         method.client_init(self, self._ctx)
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Finds its device when it is first to compute; to be built, it needs none."""
+        return self._find_device()
 
     def _hold(self, data: LocalData) -> None:
         self.data, y = data, data.train.y
@@ -150,6 +167,11 @@ class Client:
         # torch's own mean divides by the batch's weights, so that a batch of one class would count as if it had none
         return cross_entropy(logits, y, self._class_weights, label_smoothing=smoothing, reduction="sum") / len(y)
 
+    @property
+    def lr(self) -> float:
+        """Returns the learning rate of [local], for a phase that takes a multiple of it."""
+        return self._local.lr
+
     def modules(self) -> list[nn.Module]:
         return [thing for thing in self._kept.values() if isinstance(thing, nn.Module)]
 
@@ -162,22 +184,27 @@ class Client:
         return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start, self.group)
 
     def hello(self, *, evaluate_start: bool) -> ClientInfo:
+        if not evaluate_start:
+            return self.info()
         with one_thread(), using(self.kernel):
-            return self.info(evaluate(self, self.method) if evaluate_start else None)
+            with self._on_device():
+                start = evaluate(self, self.method)
+            return self.info(start)
 
     def run_round(self, down: Any, t: int) -> AnyAnswer:
         """Receives, trains, uploads, tunes, evaluates and answers, in this order."""
         with torch.inference_mode(mode=False), one_thread(), using(self.kernel):
-            ctx, method = self._ctx.at(t), self.method
-            self.downlink, self.stats, self.num_passed = down, Stats(), 0
-            method.receive(self, down, ctx)
-            trained = train(self, method.phases(self, ctx), self._local, ctx)
-            payload = owned(method.uplink(self, ctx))
-            passed, tuned = self.num_passed, self._tune(ctx)
-            scores = evaluate(self, method) if tuned is None else tuned.scores(evaluate(self, method))
-            tuning_flops = None if tuned is None else self._flops(tuned.trained, self.num_passed, ctx)
-            flops = self._flops(trained, passed, ctx)
-            self.downlink = None
+            with self._on_device():
+                ctx, method = self._ctx.at(t), self.method
+                self.downlink, self.stats, self.num_passed = moved(down, self.device), Stats(), Counter()
+                method.receive(self, self.downlink, ctx)
+                trained = train(self, method.phases(self, ctx), self._local, ctx)
+                payload = owned(method.uplink(self, ctx))
+                passed, tuned = self.num_passed, self._tune(ctx)
+                scores = evaluate(self, method) if tuned is None else tuned.scores(evaluate(self, method))
+                tuning_flops = None if tuned is None else self._flops(tuned.trained, self.num_passed, ctx)
+                flops = self._flops(trained, passed, ctx)
+                self.downlink = None
             return Answer(
                 client=self.id,
                 payload=payload,
@@ -190,7 +217,31 @@ class Client:
                 tuning_flops=tuning_flops,
             )
 
-    def _flops(self, trained: Sequence[Trained], num_passed: int, ctx: Context) -> int | None:
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        """Has the client on its device, with its samples and the public ones, while it computes; else it is on the CPU.
+
+        One that raises stays there, because nobody has any more use for it.
+        """
+        if self.device == CPU:
+            yield
+            return
+        data, ctx = self.data, self._ctx
+        self.data, self._ctx = data.on(self.device), replace(ctx, public=ctx.public and ctx.public.on(self.device))
+        self._move_to(self.device)
+        yield
+        self._move_to(CPU)
+        self.data, self._ctx = data, ctx
+
+    def _move_to(self, device: torch.device) -> None:
+        def there(thing: Any) -> Any:
+            return thing.to(device) if isinstance(thing, nn.Module) else moved(thing, device)
+
+        self.net.to(device)
+        self._kept = {kind: there(thing) for kind, thing in self._kept.items()}
+        self.seen, self._class_weights = there((self.seen, self._class_weights))
+
+    def _flops(self, trained: Sequence[Trained], num_passed: Counter[type | None], ctx: Context) -> int | None:
         """Counts last, because it runs a copy, and a user's model that counts its calls may count those of both."""
         self.num_passed = num_passed
         return self._count_flops(self, trained, ctx) if self._count_flops else None
@@ -199,12 +250,12 @@ class Client:
         phases = self.method.tuning(self, ctx)
         if not phases:
             return None
-        before, self.num_passed = evaluate(self, self.method), 0
+        before, self.num_passed = evaluate(self, self.method), Counter()
         return _Tuned(before, train(self, phases, self._local, ctx, "tuning"))
 
     @torch.no_grad()
     def header_norm(self) -> float:
-        rows = header_rows(self.net.header)[self.seen].double()  # a float's square may overflow
+        rows = header_rows(self.net.header)[self.seen].cpu().double()  # a float's square may overflow
         return float(torch.linalg.vector_norm(rows, dim=1).mean())
 
     # -- its state -----------------------------------------------------------------------------------------------------

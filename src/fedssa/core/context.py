@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
+from fedssa.core.noise import Noise, NoiseFrom, from_seed, from_system
 from fedssa.core.public import Public
 from fedssa.core.samples import Inputs, Samples, count, rows
 from fedssa.core.seeds import seeded, torch_rng
@@ -26,6 +27,7 @@ class Context:
     seed: int
     public: Public | None = field(default=None, repr=False)
     t: int = -1  # the round; -1: before the first
+    noise_from: NoiseFrom = "seed"  # in simulations; at sites and at their server it is "system"
 
     @property
     def num_rounds(self) -> int:
@@ -33,6 +35,10 @@ class Context:
 
     def at(self, t: int) -> Self:
         return replace(self, t=t)
+
+    def noise(self, client: int = -1) -> Noise:
+        """Returns the noise of differential privacy for this round of a client, or of the server."""
+        return from_seed(self.seed, self.t, client) if self.noise_from == "seed" else from_system()
 
     @cached_property
     def public_now(self) -> Samples:
@@ -57,6 +63,7 @@ class ServerContext(Context):
     training: Training = field(default_factory=Training)
     count_flops: CountFlops | None = field(default=None, repr=False)
     flops: list[int] = field(default_factory=list, repr=False)  # of this round's trainings
+    is_rehearsal: bool = False  # then it trains nothing before the first round, which may take long
 
     @override
     def at(self, t: int) -> Self:
@@ -79,6 +86,8 @@ class ServerContext(Context):
         The optimiser begins anew, or goes on from the `moments` of an earlier training, which its server has kept.
         """
         how, trained = how or self.training, nn.ModuleList([modules] if isinstance(modules, nn.Module) else modules)
+        if self.is_rehearsal and self.t < 0:
+            how = replace(how, epochs=0)
         stream = f"server{number}"
         trained.train()
         counting = self.count_flops() if self.count_flops else nullcontext(lambda: 0)

@@ -66,13 +66,14 @@ def evaluate(client: "Client", method: "AnyMethod") -> Scores:
 @torch.no_grad()
 def _told(client: "Client", method: "AnyMethod", samples: Samples) -> _Told:
     answers, logits = dict[str, list[Tensor]](), list[Tensor]()
-    for batch in torch.split(torch.arange(len(samples)), EVAL_BATCH) if len(samples) else ():
+    for batch in torch.split(torch.arange(len(samples), device=client.device), EVAL_BATCH) if len(samples) else ():
         found = method.predict(client, batch_of(client, samples, batch))
         for kind, values in found.items():
             answers.setdefault(kind, []).append(values.argmax(dim=1))
         if client.measures.metrics:
             logits.append(next(iter(found.values())))
-    return _Told({kind: torch.cat(told) for kind, told in answers.items()}, torch.cat(logits or [_NONE]), samples.y)
+    told = {kind: torch.cat(parts).cpu() for kind, parts in answers.items()}
+    return _Told(told, torch.cat(logits or [_NONE]).cpu(), samples.y.cpu())
 
 
 _NONE = torch.zeros(0)
@@ -83,18 +84,22 @@ def _at(classes: Tensor, counts: Tensor) -> tuple[int, ...]:
     return tuple(int(counts[s]) if s < len(counts) else 0 for s in classes.tolist())
 
 
+class MetricError(ClientError):
+    """A user's own metric raises, or gives no finite number; whoever knows the client names it."""
+
+
 def _metrics(client: "Client", told: _Told) -> dict[str, float] | None:
     if not client.measures.metrics or not told.answers:
         return None
-    return {name: _value(client, name, metric, told) for name, metric in client.measures.metrics.items()}
+    return {name: _value(name, metric, told) for name, metric in client.measures.metrics.items()}
 
 
-def _value(client: "Client", name: str, metric: Metric, told: _Told) -> float:
+def _value(name: str, metric: Metric, told: _Told) -> float:
     try:
         said = metric(told.logits, told.labels)
         value = math.nan if isinstance(said, (str, bytes)) else float(said)
     except Exception as error:  # a user's metric may raise anything
-        raise ClientError(f"client {client.id}: metric {name}: {type(error).__name__}: {error}") from error
+        raise MetricError(f"metric {name}: {type(error).__name__}: {error}") from error
     if not math.isfinite(value):
-        raise ClientError(f"client {client.id}: metric {name}: gives {said!r}, which is not a finite number")
+        raise MetricError(f"metric {name}: gives {said!r}, which is not a finite number")
     return value

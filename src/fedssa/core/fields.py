@@ -14,6 +14,8 @@ from fedssa.core.tensors import Layout
 from fedssa.errors import AnswerError
 
 ON_THE_SIMPLEX = 1e-4  # how far from 1 the sum of probabilities may be
+LARGEST_LOGIT = 10_000
+SLACK_OF_GRAM = 1.0001  # by which factor a product may exceed that of the norms, since it is rounded
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,10 @@ def i64(*dims: str) -> Shaped:
     return Shaped(torch.int64, dims)
 
 
+def i32(*dims: str) -> Shaped:
+    return Shaped(torch.int32, dims)
+
+
 def u8(*dims: str) -> Shaped:
     return Shaped(torch.uint8, dims)
 
@@ -96,6 +102,28 @@ class Ids(Shaped):
 def ids(dim: str) -> Shaped:
     """The field holds classes in ascending order; with "S_k" they are the client's own."""
     return Ids(torch.int64, (dim,))
+
+
+def id_type(num: int) -> torch.dtype:
+    """Returns the smallest type for ids below `num`."""
+    return torch.uint8 if num <= 2**8 else torch.int16 if num <= 2**15 else torch.int32
+
+
+@dataclass(frozen=True)
+class _Labels(Shaped):
+    or_none: bool
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        num_ids = shapes.size("S", 0) + self.or_none
+        Shaped(id_type(num_ids), self.dims).check(name, value, shapes)
+        if value.numel() and not 0 <= int(value.min()) <= int(value.max()) < num_ids:
+            raise AnswerError(f"{name} has ids that are no classes (0 to {num_ids - 1})")
+
+
+def labels(*dims: str, or_none: bool = False) -> Shaped:
+    """The field holds a class for each sample in the smallest type for them; with `or_none`, S stands for none."""
+    return _Labels(torch.uint8, dims, or_none)
 
 
 @dataclass(frozen=True)
@@ -130,6 +158,43 @@ class _Probabilities(Shaped):
 def probabilities(*dims: str) -> Shaped:
     """The field holds rows that are at least 0 and sum to 1."""
     return _Probabilities(torch.float32, dims)
+
+
+@dataclass(frozen=True)
+class _Bounded(Shaped):
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        super().check(name, value, shapes)
+        if bool(((value.abs() > LARGEST_LOGIT) & value.isfinite()).any()):
+            raise AnswerError(f"{name} has logits beyond ±{LARGEST_LOGIT:,}")
+
+
+def bounded(*dims: str) -> Shaped:
+    """The field holds logits, of which none is absurdly large."""
+    return _Bounded(torch.float32, dims)
+
+
+@dataclass(frozen=True)
+class _Gram(Shaped):
+    of: str
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        n = shapes.sizes[self.of]
+        triangle = n * (n + 1) // 2
+        if value.dtype != self.dtype or tuple(value.shape) != (triangle,):
+            said = f"{_short(self.dtype)} [{self.dims[0]}] = [{triangle}]"
+            raise AnswerError(f"{name} is {_short(value.dtype)} {list(value.shape)}, not {said}")
+        row, column = torch.triu_indices(n, n)
+        norms = value[row == column].double()
+        allowed = SLACK_OF_GRAM * (norms[row] * norms[column]).sqrt()
+        if bool(value.isfinite().all() & ((norms < 0).any() | (value.abs() > allowed).any())):
+            raise AnswerError(f"{name} is no Gram matrix: |K_ij| should be at most √(K_ii·K_jj), K_ii at least 0")
+
+
+def gram_of(of: str) -> Shaped:
+    """The field holds the upper triangle of a Gram matrix of n points, row by row."""
+    return _Gram(torch.float32, (f"{of}·({of} + 1)/2",), of)
 
 
 @dataclass(frozen=True)

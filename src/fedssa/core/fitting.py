@@ -18,7 +18,7 @@ from fedssa.core.schedules import Constant, Schedule
 class Training:
     """Says how weights are trained; the optimiser has a fresh state in every phase."""
 
-    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
+    epochs: Annotated[int, Ge(0), Le(10**6)] = 1
     batch_size: Annotated[int, Ge(1), Le(10**9)] = 64
     lr: Annotated[float, Gt(0)] = 0.01
     clip: Annotated[float, Ge(0)] = 0.0  # largest norm of a gradient; 0: no clipping
@@ -39,6 +39,7 @@ ClassWeights = Literal["none", "balanced"] | Annotated[tuple[Annotated[float, Gt
 class LocalTraining(Training):
     """Says how a client trains between receiving and answering."""
 
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1
     augment: bool = False  # whether training batches are, as the data set allows
     accumulate: Annotated[int, Ge(1), Le(10**6)] = 1  # batches of an epoch whose gradients make one step
     class_weights: ClassWeights = "none"

@@ -35,6 +35,7 @@ from typing import (
     runtime_checkable,
 )
 
+import torch
 from torch import Tensor
 
 from fedssa.core.fields import Rule, Shapes
@@ -120,9 +121,15 @@ def is_finite(value: object) -> bool:
 
 
 def owned(value: T) -> T:
-    """Returns a copy that shares no memory with anything."""
+    """Returns a copy on the CPU that shares no memory with anything."""
     copied: T = _map(own, value)
     return copied
+
+
+def moved(value: T, device: torch.device) -> T:
+    """Returns the same on a device; tensors that are there already are not copied."""
+    there: T = _map(lambda tensor: tensor.to(device), value)
+    return there
 
 
 def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from fedssa.core.fields import Ids, Shapes
 from fedssa.core.groups import is_layout_id, sizes_in
 from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.public import Labels
 from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
 from fedssa.errors import AnswerError, SettingsError
@@ -25,6 +26,7 @@ Kind = Literal[  # what may travel, from little to much; pictures and lists show
     "class rows",
     "headers",
     "prototypes",  # mean representations by class
+    "Gram matrices",  # how alike samples look to a model
     "outputs",  # logits or probabilities
     "features",  # representations of single samples
     "mean inputs",
@@ -83,12 +85,15 @@ class Method(ABC, Generic[Server, Down, Up]):
     needs_same_models: ClassVar[bool] = False  # then the shared model is every client's; others are refused
     needs_server_model: ClassVar[bool] = False  # then task.build_server is there
     needs_public: ClassVar[Literal["no", "unlabelled", "labelled"]] = "no"
+    fixed_public: ClassVar[bool] = False  # X_t must be the same in every round: public.per_round = 0
+    takes_foreign_labels: ClassVar[bool] = False  # whether "labelled" public data may have classes of their own
     needs_float_inputs: ClassVar[str] = ""  # what it does with inputs, if that takes a single tensor of floats
     groups: ClassVar[Literal["none", "layout", "architecture"]] = "none"  # what a client says of its model in its hello
     simulation_only: ClassVar[str] = ""  # why it cannot run across sites, if it cannot
     fixed_rounds: ClassVar[int | None] = None  # the only number of rounds that it can run
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
     kinds: ClassVar[tuple[str, ...]] = ("head",)  # all kinds of inference that its `predict` may name, headline first
+    at_sites: ClassVar[Mapping[str, Any]] = {}  # its options that have another default across sites
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.
@@ -111,8 +116,11 @@ class Method(ABC, Generic[Server, Down, Up]):
     def receive(self, client: "Client", down: Down | None, ctx: "Context") -> None:
         """Fuses the downlink into the client."""
 
-    def phases(self, client: "Client", ctx: "Context") -> Sequence["Phase"]:
-        """Lists what is trained one after another; by default everything, on the client's own samples."""
+    def phases(self, client: "Client", ctx: "Context") -> Iterable["Phase"]:
+        """Lists what is trained one after another; by default everything, on the client's own samples.
+
+        A method may yield its phases, so that what stands between two of them is done between them.
+        """
         from fedssa.core.training import Phase
 
         return (Phase(self.loss),)
@@ -174,6 +182,11 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Returns what `like(name)` means for models of the method's own that both sides can build."""
         return {}
 
+    @property
+    def uses_public_labels(self) -> bool:
+        """Tells whether it needs labels of public data."""
+        return self.needs_public == "labelled"
+
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:
@@ -195,6 +208,11 @@ class Method(ABC, Generic[Server, Down, Up]):
             if "predict" in vars(base):
                 return None
         raise AssertionError("Method has kinds")
+
+    def lacks_labels(self, labels: Labels) -> bool:
+        """Tells whether the method needs public labels of another kind than these."""
+        enough = ("own", "foreign") if self.takes_foreign_labels else ("own",)
+        return self.uses_public_labels and labels not in enough
 
     @property
     def shares(self) -> bool:

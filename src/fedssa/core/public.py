@@ -4,7 +4,8 @@ X_t, the P public samples of round t, is a function of (seed, t) that everybody 
 a client receives outputs on X_t, and uploads outputs on X_{t+1}.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from fedssa.core.samples import Samples, named
 from fedssa.core.seeds import torch_rng
 from fedssa.core.tensors import digest
 from fedssa.errors import SettingsError
+from fedssa.kernels.devices import CPU
 
 Labels = Literal["own", "foreign", "none"]  # of the task's classes, of other classes, or none at all
 
@@ -33,13 +35,25 @@ class Public:
     def indices(self, seed: int, t: int) -> Tensor:
         """Draws the places of X_t in the public set."""
         if self.num == len(self.samples):
-            return torch.arange(len(self.samples))
-        drawn = torch.randperm(len(self.samples), generator=torch_rng(seed, "public", t=t))
+            return torch.arange(len(self.samples), device=CPU)
+        drawn = torch.randperm(len(self.samples), generator=torch_rng(seed, "public", t=t), device=CPU)
         return drawn[: self.num].sort().values
 
     def at(self, seed: int, t: int) -> Samples:
         """Returns X_t."""
-        return self.samples.take(self.indices(seed, t))
+        return self.samples.take(self.indices(seed, t).to(self.samples.y.device))
+
+    def on(self, device: torch.device) -> "Public":
+        """Returns the same on a device, where all clients of this process find it."""
+        if device == CPU:
+            return self
+        if device not in self._elsewhere:
+            self._elsewhere[device] = replace(self, samples=self.samples.on(device))
+        return self._elsewhere[device]
+
+    @cached_property
+    def _elsewhere(self) -> "dict[torch.device, Public]":
+        return {}
 
 
 def public_data(samples: Samples, labels: Labels, per_round: int) -> Public:

@@ -29,6 +29,15 @@ class Rounds:
         return num_diverged > Fraction(repr(self.max_diverged)) * size
 
 
+def advice_on_rounds(method: AnyMethod, rounds: Rounds) -> Iterator[str]:
+    """Yields what a user should know of a method with few rounds, of which most clients would miss some."""
+    if method.fixed_rounds is not None and rounds.fraction < 1:
+        yield (
+            f"rounds.fraction = {rounds.fraction:g}: the method has {method.fixed_rounds} rounds, and a client that is "
+            "not in all of them does a part of its work; set rounds.fraction = 1.0"
+        )
+
+
 class Federation(Protocol):
     """A federation reaches the clients in this process, in workers or at sites. Only messages cross it."""
 
@@ -79,11 +88,12 @@ def run_rounds(
     num_clients = num_clients or len(infos)
     scores = latest_scores(history)
     if not history:
-        with one_thread(), using("torch"), seeded(ctx.seed, "server"):
-            server = owned(method.server_init(ctx))
+        begin = ctx.at(-1)
+        with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server"):
+            server = owned(method.server_init(begin))
         starts = [ClientRecord(info.id, info.start) for info in infos.values() if info.start is not None]
         scores = {start.id: start.scores for start in starts}
-        yield Round(_record(-1, starts, scores, server), server)
+        yield Round(replace(_record(-1, starts, scores, server), server_flops=_server_flops(begin)), server)
     for t in range(max(0, len(history) - 1), rounds.total):
         now, participants = ctx.at(t), cohort(num_clients, rounds.fraction, ctx.seed, t)
         if len(infos) < num_clients:
@@ -101,7 +111,7 @@ def run_rounds(
             _record(t, clients, scores, server),
             metrics=method.metrics(before, server),
             absent=tuple(sorted(set(participants) - {each.client for each in heard})),
-            server_flops=sum(now.flops) if now.flops and now.count_flops else None,
+            server_flops=_server_flops(now),
             diverged=tuple(error.client for error in diverged if error.client is not None),
         )
         yield Round(record, server)
@@ -144,6 +154,11 @@ def _client_record(answer: AnyAnswer, down: Any) -> ClientRecord:
         state_digest=answer.state_digest,
         tuning_flops=answer.tuning_flops,
     )
+
+
+def _server_flops(ctx: ServerContext) -> int | None:
+    """Returns what the server has trained in a round, or None if it has not, or if nobody counts."""
+    return sum(ctx.flops) if ctx.flops and ctx.count_flops else None
 
 
 def _record(t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Any) -> RoundRecord:

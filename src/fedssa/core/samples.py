@@ -120,6 +120,9 @@ class Samples:
     def take(self, index: Tensor) -> "Samples":
         return Samples(rows(self.x, index), self.y[index])
 
+    def on(self, device: torch.device) -> "Samples":
+        return Samples(each(lambda tensor: tensor.to(device), self.x), self.y.to(device))
+
     def batch(self, index: Tensor, *, channels_last: bool, draw: Callable[[int, int], Moves] | None = None) -> Any:
         """Returns the samples at `index` as a model takes them; `draw(height, width)` draws the moves of images."""
 
@@ -134,6 +137,9 @@ class LocalData(NamedTuple):
     train: Samples
     val: Samples
     test: Samples
+
+    def on(self, device: torch.device) -> "LocalData":
+        return LocalData(*(samples.on(device) for samples in self))
 
 
 def untaught(train: Iterable[int], test: Iterable[int]) -> Counter[int]:

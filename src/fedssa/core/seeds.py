@@ -5,7 +5,7 @@ see the same partition, starts, cohorts and batches.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from typing import Literal
 
@@ -14,8 +14,9 @@ import torch
 
 Stream = Literal[
     "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public",
-    "val", "test",
+    "val", "test", "noise",
 ]  # fmt: skip
+OWN_GENERATOR = ("cuda", "mps")  # types of devices that do not draw from the CPU's
 
 
 def derive(
@@ -37,15 +38,38 @@ def torch_rng(
 
 
 @contextmanager
-def seeded(seed: int, stream: Stream, *, t: int = -1, client: int = -1, phase: str | None = None) -> Iterator[None]:
-    """Seeds torch's global generator, for code that draws from it (initialisers, dropout), and puts it back."""
-    before = torch.get_rng_state()
+def seeded(
+    seed: int,
+    stream: Stream,
+    *,
+    t: int = -1,
+    client: int = -1,
+    phase: str | None = None,
+    device: torch.device | None = None,
+) -> Iterator[None]:
+    """Seeds torch's global generator, for code that draws from it (initialisers, dropout), and puts it back.
+
+    A device's own generator is seeded too.
+    """
+    before, derived = torch.get_rng_state(), derive(seed, stream, t=t, client=client, phase=phase)
     try:
         # torch.manual_seed would keep a traceback for every missing device, which costs a millisecond and some memory.
-        torch.default_generator.manual_seed(derive(seed, stream, t=t, client=client, phase=phase))
-        yield
+        torch.default_generator.manual_seed(derived)
+        with nullcontext() if device is None or device.type not in OWN_GENERATOR else _seeded_on(device, derived):
+            yield
     finally:
         torch.set_rng_state(before)
+
+
+@contextmanager
+def _seeded_on(device: torch.device, derived: int) -> Iterator[None]:
+    of_device = torch.get_device_module(device)
+    before = of_device.get_rng_state(device)
+    try:
+        of_device.set_rng_state(torch.Generator(device).manual_seed(derived).get_state(), device)
+        yield
+    finally:
+        of_device.set_rng_state(before, device)
 
 
 @contextmanager

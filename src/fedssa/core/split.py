@@ -83,6 +83,7 @@ def proved(module: nn.Module, task: Task, *, probe: Inputs | None = None, output
                 f"{_title(module)}: its last linear layer '{name}' has {linear.out_features} outputs, "
                 f"the task has {task.num_classes} classes; give it {task.num_classes} outputs"
             )
+        _check_classes(module, task, probe)
         parts = _divided_at(copy.deepcopy(module), name)
         _check_same_function(parts, module, name, probe)
         _fit_width(parts, task)
@@ -177,6 +178,17 @@ def _with_logits(module: nn.Module, probe: Inputs, output: str | None) -> tuple[
     if all(isinstance(out, Tensor) for out in outs):
         return module, False
     return Taking(module, output), True
+
+
+def _check_classes(module: nn.Module, task: Task, probe: Inputs) -> None:
+    """Refuses an entry of what a model returns that cannot be its logits."""
+    logits = _forward(copy.deepcopy(module), probe, training=False)
+    if isinstance(module, Taking) and logits.shape[1:] != (task.num_classes,):
+        entries = ", ".join(entries_in(_out(copy.deepcopy(module.module), probe, training=False)))
+        raise ModelError(
+            f"{_title(module)}: of what it returns ({entries}), what is taken for logits is {list(logits.shape[1:])} a "
+            f"sample, and the task has {task.num_classes} classes; name the entry that holds them: output = ..."
+        )
 
 
 def _divided_at(module: nn.Module, name: str) -> SplitModel:

@@ -12,6 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fedssa.errors import AnswerError, ModelError
+from fedssa.kernels.devices import CPU
 
 Tensors = dict[str, Tensor]
 Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
@@ -37,8 +38,8 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 def own(tensor: Tensor) -> Tensor:
-    """Returns a contiguous, detached copy that shares no memory with anything."""
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    """Returns a contiguous, detached copy on the CPU that shares no memory with anything."""
+    return tensor.detach().to(CPU, copy=True, memory_format=torch.contiguous_format)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -1,11 +1,11 @@
 """A client trains in the phases of its round, on batches of its own and of public samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,12 @@ from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
 from fedssa.errors import ClientError, Diverged
 from fedssa.kernels import Moves, using
+from fedssa.kernels.devices import CPU
 
 if TYPE_CHECKING:
     from fedssa.core.client import Client
     from fedssa.core.context import Context
+    from fedssa.core.split import SplitModel
 
 EVAL_BATCH = 256  # it is a constant because the bits of a logit depend on the size of its batch
 
@@ -55,7 +57,7 @@ class Trained(NamedTuple):
 
 # -- a client's round ----------------------------------------------------------------------------------------------
 def train(
-    client: "Client", phases: Sequence[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
+    client: "Client", phases: Iterable[Phase], local: LocalTraining, ctx: "Context", kind: str = ""
 ) -> list[Trained]:
     """Runs the phases in order; the first on the client's own samples has the same batches with every method."""
     ran, norm = list[Trained](), client.header_norm()
@@ -64,7 +66,7 @@ def train(
         stream = None if first else f"{kind}{number}"
         with (
             only(client, phase.trains) as params,
-            seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream),
+            seeded(ctx.seed, "training", t=ctx.t, client=client.id, phase=stream, device=client.device),
         ):
             if not any(p.requires_grad for p in params):
                 continue  # a user froze all that it would train, or that part has no weights
@@ -121,7 +123,8 @@ def steps_of(
 
     def drawn() -> Iterator[Step]:
         for _ in range(epochs):
-            for places in torch.split(pool[torch.randperm(len(pool), generator=order)], of_step):
+            epoch = pool[torch.randperm(len(pool), generator=order, device=CPU)].to(client.device)
+            for places in torch.split(epoch, of_step):
                 yield Step(len(places), (batch(index) for index in torch.split(places, size)))
 
     def batch(index: Tensor) -> Batch:
@@ -131,16 +134,16 @@ def steps_of(
 
 
 def places(client: "Client", phase: Phase, ctx: "Context") -> Tensor:
-    """Returns the places of a phase's samples, as `Batch.index` counts them."""
+    """Returns the places of a phase's samples, as `Batch.index` counts them, on the CPU, where they are shuffled."""
     if isinstance(phase.data, Tensor):
-        return phase.data
-    own, public = torch.arange(len(client.data.train)), ctx.public
+        return phase.data.cpu()
+    own, public = torch.arange(len(client.data.train), device=CPU), ctx.public
     if phase.data == "train":
         return own
     assert public is not None, "a phase on public data, and there are none"
     if phase.data == "all-public":
-        return torch.arange(len(public.samples))
-    shared = torch.arange(public.num)
+        return torch.arange(len(public.samples), device=CPU)
+    shared = torch.arange(public.num, device=CPU)
     return shared if phase.data == "public" else torch.cat([-1 - own, shared])
 
 
@@ -192,9 +195,10 @@ def mean_representations(client: "Client") -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def outputs(client: "Client", samples: Samples) -> Tensor:
-    """Returns the logits of the client's net as it is now: [n, S]."""
-    return torch.cat([client.net.header(representations) for _, representations in _passes(client, samples)])
+def outputs(client: "Client", samples: Samples, of: "type[HasModel] | None" = None) -> Tensor:
+    """Returns the logits of the client's net as it is now, or of a model that it keeps: [n, S]."""
+    header = net_of(client, of).header
+    return torch.cat([header(representations) for _, representations in _passes(client, samples, of)])
 
 
 @torch.no_grad()
@@ -203,12 +207,22 @@ def all_representations(client: "Client", samples: Samples) -> Tensor:
     return torch.cat([representations for _, representations in _passes(client, samples)])
 
 
-def _passes(client: "Client", samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
+class HasModel(Protocol):
+    """A client may keep a model like its own inside something else."""
+
+    model: "SplitModel"
+
+
+def net_of(client: "Client", of: type[HasModel] | None) -> "SplitModel":
+    return client.net if of is None else client[of].model
+
+
+def _passes(client: "Client", samples: Samples, of: type[HasModel] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields representations batch by batch in eval mode, and counts them as work of the round."""
-    client.net.eval()
-    client.num_passed += len(samples)
-    for index in torch.split(torch.arange(len(samples)), EVAL_BATCH):
-        yield index, client.net.extractor(batch_of(client, samples, index))
+    net = net_of(client, of).eval()
+    client.num_passed[of] += len(samples)
+    for index in torch.split(torch.arange(len(samples), device=samples.y.device), EVAL_BATCH):
+        yield index, net.extractor(samples.batch(index, channels_last=net.channels_last))
 
 
 @torch.no_grad()

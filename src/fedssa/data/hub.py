@@ -47,7 +47,10 @@ class HuggingFace(Published):
             for file, split in zip(files, splits.values(), strict=True):
                 split.to_parquet(str(file))
             origins = [Origin(part_of(name)) for name in splits]
-            return read_parquet(files, self.image, self.label, resize=self.resize, origins=origins)
+            try:
+                return read_parquet(files, self.image, self.label, resize=self.resize, origins=origins)
+            except DataError as error:
+                raise DataError(str(error).replace(folder, str(self))) from error
 
     def _load(self) -> dict[str, Any]:
         library = optional("datasets", extra="hf")

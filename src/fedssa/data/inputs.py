@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from fedssa.data.sparse import dense, is_sparse
 from fedssa.errors import DataError
 
 Kind = Literal["image", "tensor"]
@@ -66,7 +67,7 @@ def standard_one(x: object, name: str, kind: Kind, where: str) -> np.ndarray:
 
 def array_of(x: object, name: str, where: str) -> np.ndarray:
     try:
-        array = np.asarray(x)
+        array = dense(x, name, where) if is_sparse(x) else np.asarray(x)
     except (ValueError, TypeError, RuntimeError) as err:
         raise DataError(f"{where}: {name} cannot be one array ({str(err).splitlines()[0]}); {RAGGED}") from err
     if array.dtype == object and array.size and all(isinstance(one, (list, tuple, np.ndarray)) for one in array.flat):

@@ -12,6 +12,7 @@ from fedssa.data.inputs import Kinds, Stored
 from fedssa.data.origin import PARTS, Origin, Published, fits_a_column
 from fedssa.data.pieces import Piece, joined
 from fedssa.data.places import expand, files_at
+from fedssa.data.sparse import SAVED, dense_of_saved, is_saved
 from fedssa.errors import DataError
 
 
@@ -22,20 +23,28 @@ class Npz(Published):
     It may hold x_train, y_train, x_test, … instead, and there may be a folder of such files. `inputs` names the arrays
     that a model takes, if they are several and not x; `kind` says what the axes of bytes and floats are. y holds
     numbers from 0, or names. Images of uint8 are mapped to [-1, 1] later; floats are used as they are, and other whole
-    numbers stay int64. Other arrays of one number or text a sample are columns.
+    numbers stay int64. Other arrays of one number or text a sample are columns. A sparse matrix that
+    scipy.sparse.save_npz wrote is x; its y is in another file, which `labels` names.
     """
 
     file: str  # with arrays x and y
     inputs: tuple[str, ...] = ()  # arrays that a model takes by name, if they are several
     kind: Kinds = "image"  # what the axes of bytes and floats are; "tensor": as a model takes them
+    labels: str | None = None  # a .npy with y, or a .npz with y and columns, if they are not in `file`
     augmentations: ClassVar[tuple[str, ...]] = ("crop", "erase")  # a mirrored image may be of another class
 
     def files(self) -> list[Path]:
+        return [*self._files(), *([] if self.labels is None else [expand(self.labels)])]
+
+    def _files(self) -> list[Path]:
         return files_at(expand(self.file), "npz", "a .npz file with arrays x and y")
 
     def decode(self) -> Arrays:
-        files, root = self.files(), expand(self.file)
-        loaded = [_load(file) for file in files]
+        files, root = self._files(), expand(self.file)
+        if self.labels is not None and len(files) > 1:
+            raise DataError(f"{root}: data.labels is for one file, and these are {len(files)}; store y in each of them")
+        beside = {} if self.labels is None else _load(expand(self.labels))
+        loaded = [{**_load(file), **beside} for file in files]
         origins = zip(files, loaded, self.origins(files, root), strict=True)
         pieces = [piece for file, stored, origin in origins for piece in _pieces(stored, self._names, file, origin)]
         names = next((stored["class_names"].ravel().tolist() for stored in loaded if "class_names" in stored), None)
@@ -43,7 +52,7 @@ class Npz(Published):
 
     def read(self) -> tuple[Stored, np.ndarray, list[str] | None]:
         """Returns x, y and the names of classes as they are stored in one file."""
-        (path,) = self.files()
+        (path,) = self._files()
         stored = _load(path)
         _refuse_lacking(stored, (*self._names, "y"), path)
         names = stored["class_names"].ravel().tolist() if "class_names" in stored else None
@@ -73,9 +82,17 @@ def _refuse_lacking(stored: dict[str, np.ndarray], wanted: tuple[str, ...], path
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
+    """Reads the arrays of a .npz, of which a sparse matrix is made x, or the y of a .npy."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray) and path.suffix == ".npy":
+                return {"y": found}
+            stored = {name: found[name] for name in found.files}
     except Exception as err:  # numpy and zipfile raise anything on damaged files
         why = str(err).splitlines()[0] if str(err) else type(err).__name__
         raise DataError(f"{path} is not a good .npz file ({why}): write it with numpy.savez(file, x=x, y=y)") from err
+    if "x" in stored or not is_saved(stored):
+        return stored
+    others = {name: array for name, array in stored.items() if name not in (*SAVED, "_is_array")}
+    return {"x": dense_of_saved(stored, str(path)), **others}

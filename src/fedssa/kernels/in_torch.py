@@ -14,7 +14,7 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
     x = as_floats(samples[index])
-    return x if moves is None else move(x, moves)
+    return x if moves is None else move(x, Moves(*(each.to(x.device) for each in moves)))
 
 
 def as_floats(x: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def as_floats(x: Tensor) -> Tensor:
 def move(x: Tensor, moves: Moves) -> Tensor:
     """Moves images [B, H, W, C]."""
     num, height, width, channels = x.shape
-    y, across = torch.arange(height), torch.arange(width)
+    y, across = (torch.arange(size, device=x.device) for size in (height, width))
     rows = y + moves.down[:, None]  # [B, H]: where each row of the result comes from
     columns = torch.where(moves.mirrored[:, None], width - 1 - across, across) + moves.right[:, None]  # [B, W]
     top, left, tall, wide = (value[:, None] for value in moves.holes.unbind(dim=1))
@@ -33,7 +33,7 @@ def move(x: Tensor, moves: Moves) -> Tensor:
         _within(rows, 0, height).logical_not_()[:, :, None] | _within(columns, 0, width).logical_not_()[:, None, :]
     )
     hole = _within(y, top, top + tall)[:, :, None] & _within(across, left, left + wide)[:, None, :]
-    image = torch.arange(0, num * height * width, height * width)[:, None, None]
+    image = torch.arange(0, num * height * width, height * width, device=x.device)[:, None, None]
     source = image + rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
     moved = torch.index_select(x.reshape(-1, channels), 0, source.flatten()).view(x.shape)
     return moved.masked_fill_((outside | hole)[:, :, :, None], 0.0)

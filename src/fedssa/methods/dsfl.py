@@ -24,26 +24,10 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
-from fedssa.core.fields import probabilities
-from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, Phase
 from fedssa.methods.parts.means import mean
-from fedssa.methods.parts.public_outputs import next_probabilities, soft_cross_entropy
-
-
-@message
-class Outputs:
-    """Holds softmax outputs on the public samples of one round."""
-
-    outputs: Annotated[Tensor, probabilities("P", "S")]
-
-
-@message
-class SoftLabels:
-    """The server has these for the coming round; they are None before the first upload."""
-
-    outputs: Annotated[Tensor | None, probabilities("P", "S")] = None
+from fedssa.methods.parts.public_outputs import Outputs, SoftLabels, next_probabilities, soft_cross_entropy
 
 
 @final

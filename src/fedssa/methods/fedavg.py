@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from torch import Tensor
-from torch.func import functional_call
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -28,7 +27,7 @@ from fedssa.core.samples import Inputs
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.methods.parts.means import mean_state
-from fedssa.methods.parts.model import Received, Weights, received_from, weights_of
+from fedssa.methods.parts.model import Weights, predict_by_head_and_received, received_from, take_over, weights_of
 
 
 @final
@@ -57,8 +56,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
     @override
     def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
         if down is not None:
-            copy_in(down.w, module_state(client.net))
-            client[Received].replace(down.w)
+            take_over(client, down.w)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Weights:
@@ -71,7 +69,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
 
     @override
     def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:
-        return {"head": client.net(x), "received": functional_call(client.net, client[Received].weights, (x,))}
+        return predict_by_head_and_received(client, x)
 
 
 def _start(ctx: Context) -> SplitModel:

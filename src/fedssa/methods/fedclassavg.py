@@ -13,7 +13,6 @@ Heterogeneous Neural Networks", ICPP 2022.
 The views are augmented even if the run is not; data that allow no augmentation give two equal views.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, final
@@ -21,7 +20,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
-from torch.nn.functional import mse_loss, normalize
+from torch.nn.functional import mse_loss
 from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
@@ -30,6 +29,7 @@ from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.samples import each
 from fedssa.core.training import Batch
+from fedssa.methods.parts.contrastive import supcon
 from fedssa.methods.parts.header import GlobalHeader, Header, header_of, mean_header, replace_header
 
 
@@ -95,15 +95,3 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
 
 def _one_batch(views: Tensor) -> Tensor:
     return views.flatten(0, 1)
-
-
-def supcon(features: Tensor, labels: Tensor, tau: float, tau_base: float, *, normalised: bool) -> Tensor:
-    """Returns the supervised contrastive loss; every sample has a positive, because its other view is there."""
-    if normalised:
-        features = normalize(features, dim=1)
-    similarity = features @ features.T / tau
-    others = ~torch.eye(len(labels), dtype=torch.bool)
-    log_prob = similarity - similarity.masked_fill(~others, -math.inf).logsumexp(dim=1, keepdim=True)
-    positives = (labels[:, None] == labels[None, :]) & others
-    per_sample = log_prob.masked_fill(~positives, 0.0).sum(dim=1) / positives.sum(dim=1)
-    return -(tau / tau_base) * per_sample.mean()

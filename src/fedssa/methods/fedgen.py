@@ -174,7 +174,7 @@ class FedGen(Method[Learned, Down, Up]):
 
     @torch.no_grad()
     def _drawn(self, down: Down, y: Tensor) -> Tensor:
-        return generate(down.generator, y, torch.randn(len(y), self.noise), training=False)
+        return generate(down.generator, y, torch.randn(len(y), self.noise, device=y.device), training=False)
 
     @override
     def uplink(self, client: Client, ctx: Context) -> Up:

@@ -126,7 +126,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     @override
     def uplink(self, client: Client, ctx: Context) -> ClassRows:
         rows = header_rows(client.net.header)
-        shared = class_mask(self._shared(client.seen.tolist(), len(rows)), len(rows))
+        shared = class_mask(self._shared(client.seen.tolist(), len(rows)), len(rows)).to(client.device)
         if self.class_weights == "equal":
             return self._message(rows, shared)
         return self._message(rows, shared, torch.bincount(client.data.train.y, minlength=len(rows))[shared])

@@ -36,18 +36,14 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.seeds import seeded, torch_rng
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
-from fedssa.core.tensors import Tensors, copy_in, module_state
+from fedssa.core.tensors import copy_in, module_state
 from fedssa.core.training import Batch, Training
 from fedssa.kernels import using
+from fedssa.methods.parts.extractors import group_of
+from fedssa.methods.parts.group_models import GroupWeights, model_of
+from fedssa.methods.parts.model import loaded
 
 NOISE, HIDDEN, CHANNELS = 100, 256, 16  # z, and the generator's layers
-
-
-@message
-class Weights:
-    """Holds all parameters and buffers of a client's model."""
-
-    w: Annotated[dict[str, Tensor], like("prototype")]
 
 
 @message
@@ -56,12 +52,12 @@ class Models:
 
     f: Annotated[dict[str, Tensor], like("shared")]
     g: dict[str, Tensor]
-    clients: dict[int, Weights] = field(default_factory=dict)
+    clients: dict[int, GroupWeights] = field(default_factory=dict)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FedZKT(Method[Models, Weights, Weights]):
+class FedZKT(Method[Models, GroupWeights, GroupWeights]):
     """Whole models go up; the server distils them into one another on generated inputs and sends each one back."""
 
     needs_float_inputs: ClassVar[str] = "makes inputs up"
@@ -83,33 +79,33 @@ class FedZKT(Method[Models, Weights, Weights]):
         return Models(module_state(ctx.task.shared_start(ctx.seed)), module_state(made))
 
     @override
-    def downlink(self, server: Models, to: ClientInfo, ctx: ServerContext) -> Weights | None:
+    def downlink(self, server: Models, to: ClientInfo, ctx: ServerContext) -> GroupWeights | None:
         return server.clients.get(to.id)
 
     @override
-    def receive(self, client: Client, down: Weights | None, ctx: Context) -> None:
+    def receive(self, client: Client, down: GroupWeights | None, ctx: Context) -> None:
         if down is not None:
             copy_in(down.w, module_state(client.net))
 
     @override
     def loss(self, client: Client, batch: Batch) -> Tensor:
-        task_loss, down = client.cross_entropy(client.net(batch.x), batch.y), client.received(Weights)
+        task_loss, down = client.cross_entropy(client.net(batch.x), batch.y), client.received(GroupWeights)
         if down is None:
             return task_loss
         moved = [((p - down.w[name]) ** 2).sum() for name, p in client.net.named_parameters()]
         return task_loss + self.lam / 2 * torch.stack(moved).sum()
 
     @override
-    def uplink(self, client: Client, ctx: Context) -> Weights:
-        return Weights(module_state(client.net))
+    def uplink(self, client: Client, ctx: Context) -> GroupWeights:
+        return GroupWeights(module_state(client.net))
 
     @override
-    def aggregate(self, server: Models, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Models:
+    def aggregate(self, server: Models, uploads: Sequence[Upload[GroupWeights]], ctx: ServerContext) -> Models:
         f, g = loaded(ctx.task.shared_start(ctx.seed), server.f), loaded(generator(ctx.task), server.g)
-        clients = [loaded(_model(upload.info, ctx), upload.payload.w) for upload in uploads]
+        clients = [loaded(model_of(group_of(upload.info), ctx), upload.payload.w) for upload in uploads]
         self._find_disagreement(f, g, clients, ctx)
         self._teach(clients, f, g, ctx)
-        trained = {up.info.id: Weights(module_state(net)) for up, net in zip(uploads, clients, strict=True)}
+        trained = {up.info.id: GroupWeights(module_state(net)) for up, net in zip(uploads, clients, strict=True)}
         return Models(module_state(f), module_state(g), server.clients | trained)
 
     def _find_disagreement(self, f: nn.Module, g: nn.Module, clients: Sequence[nn.Module], ctx: ServerContext) -> None:
@@ -158,16 +154,6 @@ class FedZKT(Method[Models, Weights, Weights]):
 def distance(logits: Tensor, target: Tensor) -> Tensor:
     """Returns ‖softmax(logits) − target‖₁, summed over classes, mean over the batch."""
     return (softmax(logits, dim=1) - target).abs().sum(dim=1).mean()
-
-
-def loaded(module: nn.Module, weights: Tensors) -> nn.Module:
-    copy_in(weights, module_state(module))
-    return module.eval()
-
-
-def _model(info: ClientInfo, ctx: ServerContext) -> SplitModel:
-    assert info.group is not None, "a method whose server runs the clients' models declares groups"
-    return ctx.task.prototype_start(info.group, ctx.seed)
 
 
 def _forward_flops(model: nn.Module, ctx: Context) -> int:

@@ -188,7 +188,7 @@ class HFD(Method[Owners, Down, Up]):
 
 def mean_inputs(samples: Samples, classes: Tensor) -> Tensor:
     """Returns the mean of each class's samples, as floats that a model takes: [m, …]."""
-    means = torch.zeros(len(classes), *samples.x.shape[1:])
+    means = torch.zeros(len(classes), *samples.x.shape[1:], device=classes.device)
     for i, label in enumerate(classes.tolist()):
         means[i] = as_floats(samples.x[samples.y == label]).mean(dim=0)
     return means

@@ -9,14 +9,17 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from fedssa.core.tensors import layout_of, module_state
+from fedssa.errors import FedSSAWarning, ModelError
 
 OURS = ("torch.", "fedssa.", "builtins")  # their versions are known by other means
 
@@ -37,10 +40,26 @@ def structure(net: nn.Module) -> dict[str, str]:
 
 def what_changed(then: str, now: str) -> str | None:
     """Says which half of a fingerprint is another one, if either is."""
-    (structure_then, _), (structure_now, _) = then.split("-"), now.split("-")
-    if structure_then != structure_now:
+    if then.split("-")[0] != now.split("-")[0]:
         return "structure"
     return "code" if then != now else None
+
+
+def _warn(told: str) -> None:
+    warnings.warn(told, FedSSAWarning, stacklevel=4)
+
+
+def check_unchanged(
+    path: Path, name: str, net: nn.Module, then: str | None, tell: Callable[[str], object] = _warn
+) -> None:
+    """Refuses old weights for a model of another structure, and tells if its code is another."""
+    changed = then and what_changed(then, fingerprint(net))
+    if changed == "structure":
+        raise ModelError(
+            f"{path}: the structure of {name} has changed since its weights were trained; restore its code"
+        )
+    if changed:
+        tell(f"{path}: the code of {name} has changed since its weights were trained; it may compute something else")
 
 
 def _layer(part: nn.Module) -> str:

@@ -90,7 +90,7 @@ def clean_names(names: Sequence[object]) -> list[str]:
     for name in cleaned:
         if not name or not name.isprintable() or len(name) > LONGEST_NAME:
             raise ValueError(
-                f"{ascii(name)[:LONGEST_NAME]} cannot be a client's name; "
+                f"{name[:LONGEST_NAME]!a} cannot be a client's name; "
                 f"it should have 1 to {LONGEST_NAME} characters that can be printed"
             )
     if len(set(cleaned)) < len(cleaned):

@@ -57,7 +57,7 @@ class RunDir:
 
     @property
     def has_names(self) -> bool:
-        return self.client_name(0) != "0"
+        return any(self.client_name(k) != str(k) for k in range(int(self.settings["partition"]["clients"])))
 
     # -- names ---------------------------------------------------------------------------------------------
     @property

@@ -10,16 +10,19 @@ from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.kernels import resolve
+from fedssa.kernels.devices import device_of
 from fedssa.runs.system import IS_WINDOWS
 
-BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel")
+BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel", "device")
 
 
-def describe(kernel: str) -> dict[str, Any]:
+def describe(kernel: str, device: str) -> dict[str, Any]:
+    """Describes this machine; a kernel or device that it has not is refused."""
     return {
         "fedssa": version("fedssa"),
         "torch": version("torch"),
         "kernel": resolve(kernel),
+        "device": str(device_of(device)),
         "numpy": version("numpy"),
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -30,9 +33,9 @@ def describe(kernel: str) -> dict[str, Any]:
     }
 
 
-def refuse_other(path: Path, then: dict[str, Any], kernel: str) -> None:
+def refuse_other(path: Path, then: dict[str, Any], kernel: str, device: str) -> None:
     """Refuses to continue a run where its bits could change half-way."""
-    now = describe(kernel)
+    now, then = describe(kernel, device), {"device": "cpu"} | then  # the first runs do not say it
     for key in BITS_DEPEND_ON:
         if then.get(key) != now[key]:
             raise RunDirError(

@@ -69,8 +69,10 @@ class Journal:
                 yield finished.record
                 began = time.perf_counter()
         except Diverged as error:
-            self.end(Outcome("diverged", str(error), error.t, error.client))
-            raise
+            name = None if error.client is None else self.dir.client_name(error.client)
+            told = Diverged(error.client, error.t, error.header_norm, name)
+            self.end(Outcome("diverged", str(told), told.t, told.client))
+            raise told from error
 
     def end(self, outcome: Outcome) -> None:
         with writing(self.dir.path):

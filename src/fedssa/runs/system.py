@@ -7,6 +7,7 @@ import ctypes
 import importlib
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 FAR = 1 << 30  # Windows locks bytes and lets nobody read them, so the byte is one that no file has
@@ -101,3 +102,20 @@ def write_some(descriptor: int, buffers: list[memoryview], offset: int, *, throu
         return os.pwritev(descriptor, buffers, offset, flags)
     os.lseek(descriptor, offset, os.SEEK_SET)
     return os.write(descriptor, buffers[0])
+
+
+def all_memory() -> int | None:
+    """Returns the bytes of memory that the machine has, if its system says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def free_memory() -> int | None:
+    """Returns the bytes of memory that a program can have; those of the machine where only they are told."""
+    try:
+        told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        return all_memory()

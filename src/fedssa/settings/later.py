@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-OF_SOURCES = ("splits", "client_from", "resize", "kind", "inputs")
+OF_SOURCES = ("splits", "client_from", "resize", "kind", "inputs", "labels")
 LATER: dict[str, tuple[str, ...]] = {  # by section
     "data": OF_SOURCES,
     "public": OF_SOURCES,
     "models": ("clients",),
     "local": ("accumulate", "class_weights", "label_smoothing", "precision"),
     "rounds": ("max_diverged",),
-    "run": ("per_class", "metrics"),
+    "run": ("per_class", "metrics", "device"),
 }
 
 

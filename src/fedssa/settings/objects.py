@@ -8,7 +8,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ import numpy as np
 from fedssa.data import DATASETS, FromFunction, cache_folder
 from fedssa.data.arrays import Arrays, arrays_from, check
 from fedssa.data.function import columns_of, name_of, parts_of
+from fedssa.data.inputs import array_of
+from fedssa.data.origin import column_of
 from fedssa.data.places import make_folder, unwritable
-from fedssa.errors import DataError
+from fedssa.errors import DataError, SettingsError
 from fedssa.methods import METHODS
 from fedssa.models import MODELS
 from fedssa.partition import PARTITIONS
@@ -29,12 +31,14 @@ Table = dict[str, Any]
 OURS = {id(thing): name for known in (METHODS, MODELS, PARTITIONS, DATASETS) for name, thing in known.items()}
 DATA = ("data", "public")
 PARTS = ("x", "y", "class_names", "kind")
+PLAIN = (str, int, float, type(None))  # values of options; what else stands beside x and y is a column
 
 
 def in_names(table: Mapping[str, Any]) -> Table:
     """Returns the table with names in the place of objects; without objects it is as it was."""
     names: dict[str, Any] = {}
-    return {key: _named(_data(key, value) if key in DATA else _section(value), names) for key, value in table.items()}
+    sections = {key: _data(key, value) if key in DATA else _section(value) for key, value in table.items()}
+    return {key: _named(value, names, key) for key, value in sections.items()}
 
 
 def _section(value: Any) -> Any:
@@ -45,12 +49,26 @@ def _section(value: Any) -> Any:
     return {"name": value} if callable(value) else value
 
 
-def _named(value: Any, names: dict[str, Any]) -> Any:
+def _named(value: Any, names: dict[str, Any], place: str) -> Any:
     if isinstance(value, Mapping):
-        return {key: _named(item, names) for key, item in value.items()}
+        return {key: _named(item, names, f"{place}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_named(item, names) for item in value]
-    return _name(value, names) if callable(value) else value
+        return [_named(item, names, place) for item in value]
+    return _name(value, names) if callable(value) else _plain(value, place)
+
+
+def _plain(value: Any, place: str) -> Any:
+    """Returns what a file of settings can hold: numbers of numpy and paths have such a form, other objects do not."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, PurePath):
+        return str(value)
+    if not isinstance(value, PLAIN):
+        raise SettingsError(
+            f"{place} is a {type(value).__name__}; it should be a number, a text, a list or a table "
+            "(an array gives a list: .tolist())"
+        )
+    return value
 
 
 def _name(thing: Any, names: dict[str, Any]) -> str:
@@ -74,7 +92,7 @@ def _data(key: str, value: Any) -> Any:
     if not isinstance(table, Mapping):
         return table
     if "name" not in table and {"x", "y"} <= table.keys():
-        arrays = {name: table[name] for name in PARTS if name in table}
+        arrays = {name: value for name, value in table.items() if name in PARTS or not isinstance(value, PLAIN)}
         return _kept(key, arrays) | {name: table[name] for name in table.keys() - arrays.keys()}
     function = table.get("name")
     if not callable(function) or id(function) in OURS or path_to(function):
@@ -85,16 +103,18 @@ def _data(key: str, value: Any) -> Any:
 
 def _kept(where: str, given: Any) -> Table:
     """Checks arrays as if they had been read, and keeps them in a file whose name is the digest of its content."""
-    x, y, names, _, kind = parts = parts_of(given, where)
-    check(arrays_from(*parts), where)
-    inputs = x if isinstance(x, Mapping) else {"x": x}
+    x, y, names, _, kind = parts_of(given, where)
+    several = isinstance(x, Mapping)
+    inputs = {name: array_of(array, name, where) for name, array in (x.items() if several else [("x", x)])}
+    check(arrays_from(inputs if several else inputs["x"], y, names, where, kind), where)
     if taken := inputs.keys() & {"y", "class_names", "file"}:
         raise DataError(f"{where}: an input cannot be called {min(taken)}; give it another name")
-    beside = columns_of(given) | ({"y": y} if names is None else {"y": y, "class_names": names})
+    columns = {name: column_of(name, values, len(y), where) for name, values in columns_of(given).items()}
+    beside = columns | ({"y": y} if names is None else {"y": y, "class_names": names})
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **{name: np.asarray(array) for name, array in {**inputs, **beside}.items()})
-    several = {"inputs": list(x)} if isinstance(x, Mapping) else {}
-    return {"name": "npz", "file": str(_file(content.getvalue())), **several, "kind": kind}
+    named = {"inputs": list(x)} if several else {}
+    return {"name": "npz", "file": str(_file(content.getvalue())), **named, "kind": kind}
 
 
 def _file(content: bytes) -> Path:

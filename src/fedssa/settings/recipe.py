@@ -21,6 +21,7 @@ from fedssa.data.origin import Splits
 from fedssa.errors import SettingsError
 from fedssa.imports import import_from, with_files
 from fedssa.kernels import Kernel
+from fedssa.kernels.devices import refuse_unknown as refuse_unknown_device
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import ModelFactory
 from fedssa.partition import PARTITIONS, Partition
@@ -67,6 +68,7 @@ class RunOptions:
     store_memory: Annotated[float, Ge(0)] | None = None  # GB of client states that may stay in memory; None: all
     per_class: bool = True  # record how many test samples of each class every participant tells right
     metrics: tuple[str, ...] = ()  # own metrics by import path, computed at each client, recorded by their names
+    device: str = "cpu"  # what clients compute on: cpu, cuda, cuda:1, mps, or auto (cuda, else mps, else cpu)
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,7 @@ def _refuse_unfit(settings: Settings) -> None:
     """Refuses, before anything starts, an unknown architecture or a method that lacks what it needs."""
     name = f"method.name = {settings.table['method']['name']!r}"
     metric_paths(settings.run.metrics)  # it refuses what is no list of paths
+    refuse_unknown_device(settings.run.device)  # one that is not there is refused where it is used
     prototypes = settings.prototypes
     if missing := [arch.model for arch in settings.archs if prototypes and arch.prototype not in prototypes]:
         raise SettingsError(f"{name}: its server must run every model; models.prototypes lacks {missing[0]!r}")
@@ -264,6 +267,8 @@ def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
         return "trains a model at the server; name it as models.server"
     if method.needs_public != "no" and settings.public is None:
         return f"needs public data; add to the recipe: {PUBLIC_TO_ADD}"
+    if method.fixed_public and settings.public is not None and settings.public.per_round:
+        return "speaks of the same public samples in every round; set public.per_round = 0"
     if method.fixed_rounds is not None and settings.rounds.total != method.fixed_rounds:
         return f"has {method.fixed_rounds} rounds; set rounds.total = {method.fixed_rounds}"
     return None

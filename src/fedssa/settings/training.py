@@ -48,7 +48,7 @@ class Chosen(NamedTuple):
 class ServerSection:
     """These are the plain values of [server]; None stands for the optimiser's own default."""
 
-    epochs: Annotated[int, Ge(1), Le(10**6)] = 1  # E
+    epochs: Annotated[int, Ge(0), Le(10**6)] = 1  # E; 0: the server does not train
     batch_size: Annotated[int, Ge(1), Le(10**9)] = 64  # B; the last, smaller batch of an epoch is used too
     lr: Annotated[float, Gt(0)] = 0.01  # learning rate
     momentum: Annotated[float, Ge(0), Lt(1)] | None = None  # none: the optimiser's own
@@ -60,6 +60,7 @@ class ServerSection:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSection(ServerSection):
+    epochs: Annotated[int, Ge(1), Le(10**6)] = 1  # E
     augment: bool = False  # training batches, as the data set allows it
     accumulate: Annotated[int, Ge(1), Le(10**6)] = 1  # batches of an epoch that make one step
     class_weights: ClassWeights = "none"  # of the loss of own labels: "balanced", or a number for each class

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from torch import Tensor
 from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import AnyMethod, Client, ClientInfo
 from fedssa.core.context import ServerContext
-from fedssa.core.evaluation import Measures
+from fedssa.core.evaluation import Measures, MetricError
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
+from fedssa.core.rounds import advice_on_rounds
 from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
@@ -25,6 +26,7 @@ from fedssa.core.tensors import overlapping
 from fedssa.data import Dataset, prepare
 from fedssa.data.inputs import named
 from fedssa.errors import ClientError, DataError, FedSSAError, ModelError, SettingsError
+from fedssa.kernels.devices import device_of
 from fedssa.methods import METHODS
 from fedssa.models import MODELS, Builder
 from fedssa.models.alike import picture
@@ -97,7 +99,7 @@ class SimulatedClients:
             return public_data(self._samples(self.owners.public), "own", public.per_round)
         assert self._public_dataset is not None
         found = public_from(self._public_dataset, self.dataset, public)
-        if self.settings.method.needs_public == "labelled" and found.labels != "own":
+        if self.settings.method.lacks_labels(found.labels):
             name = self.settings.table["method"]["name"]
             raise SettingsError(
                 f"method.name = {name!r}: needs public data with the task's own labels, and the classes of [public] "
@@ -158,11 +160,12 @@ class SimulatedClients:
                 settings.archs[self.groups[client]].local,
                 settings.seed,
                 getattr(settings.data, "augmentations", ()) if self.dataset.kind == "image" else (),
-                self._flops.of_round if counts_flops else None,
-                settings.run.kernel,
-                self.public,
-                self.group_name(client),
-                self._measures,
+                count_flops=self._flops.of_round if counts_flops else None,
+                kernel=settings.run.kernel,
+                public=self.public,
+                group=self.group_name(client),
+                measures=self._measures,
+                find_device=partial(device_of, settings.run.device),
             )
 
     def called(self, client: int) -> str:
@@ -220,6 +223,9 @@ class SimulatedClients:
         split = self.owners.split(client)
         return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
 
+    def own_devices(self) -> dict[str, str]:
+        return {}  # all clients are on run.device
+
     def slots(self, folder: Path) -> Slots:
         return slots_within(folder, self.settings.run.store_memory, self.groups)
 
@@ -231,10 +237,12 @@ class SimulatedClients:
                 client = self.client(first)
                 if self._measures.metrics:
                     client.hello(evaluate_start=True)  # so that a metric which cannot be computed is refused now
+            except MetricError as error:
+                raise SettingsError(f"run.metrics: {self.called(first)}: {error}") from error
             except FedSSAError:
                 raise
             except Exception as error:  # a user's method may raise anything
-                raise ClientError(f"client {self.names[first]}: {type(error).__name__}: {error}") from error
+                raise ClientError(f"{self.called(first)}: {type(error).__name__}: {error}") from error
             if shared := overlapping(client.state().items()):
                 raise ModelError(f"{arch}: '{shared[0]}' and '{shared[1]}' share memory; untie them")
             self._check_ids(group, arch)
@@ -298,6 +306,7 @@ class SimulatedClients:
                 "continue this run; what an import path leads to is found from anywhere"
             )
         yield from method.advice(self.server_context())
+        yield from advice_on_rounds(method, settings.rounds)
         if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:
@@ -367,6 +376,10 @@ def public_from(dataset: Dataset, task_data: Dataset, said: PublicSource) -> Pub
     theirs, ours = (_described(d) for d in (dataset, task_data))
     if theirs != ours:
         raise DataError(f"[public]: its inputs are {theirs}, those of [data] are {ours}")
+    if dataset.digest == task_data.digest:
+        raise DataError(
+            '[public]: are the data of [data], which clients hold; set some aside with public.name = "slice"'
+        )
     num = len(dataset.y) if said.size is None else said.size
     if num > len(dataset.y):
         raise DataError(f"public.size = {num}: there are only {len(dataset.y)} samples")

@@ -1,6 +1,5 @@
 """A run knows the fingerprints of its user's own models, because their code may change while their weights lie here."""
 
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Build, Task
-from fedssa.errors import FedSSAWarning, ModelError, RunDirError
+from fedssa.errors import RunDirError
 from fedssa.models import MODELS
-from fedssa.models.fingerprint import fingerprint, what_changed
+from fedssa.models.fingerprint import check_unchanged, fingerprint, what_changed
+from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import Settings
 
 KEY = "models"  # of environment.json; runs of our models alone have none
@@ -41,14 +41,6 @@ def refuse_changed(path: Path, environment: Mapping[str, Any], now: Mapping[str,
             )
 
 
-def check_unchanged(path: Path, name: str, net: SplitModel, environment: Mapping[str, Any]) -> None:
-    """Refuses old weights for a model of another structure, and warns if its code is another."""
-    then = environment.get(KEY, {}).get(name)
-    changed = then and what_changed(then, fingerprint(net))
-    if changed == "structure":
-        raise ModelError(
-            f"{path}: the structure of {name} has changed since its weights were trained; restore its code"
-        )
-    if changed:
-        told = f"{path}: the code of {name} has changed since its weights were trained; it may compute something else"
-        warnings.warn(told, FedSSAWarning, stacklevel=3)
+def check_model(directory: RunDir, name: str, net: SplitModel) -> None:
+    """Refuses a run's weights for a model that is not what it was when they were trained."""
+    check_unchanged(directory.path, name, net, directory.environment().get(KEY, {}).get(name))

@@ -53,6 +53,7 @@ def start(
     by a caller that knows a shorter one than the run's recipe. With `overwrite`, a run directory that is there already
     is removed when the new one is complete.
     """
+    described = describe(settings.run.kernel, settings.run.device)
     with ExitStack() as undo:
         with writing(out, begun=False):
             if out.exists() and not (overwrite and _may_be_removed(out)):
@@ -79,7 +80,8 @@ def start(
                 clients.dealt_digest,
             )
             models = {KEY: found} if (found := clients.fingerprints()) else {}
-            fill_run_dir(staged, {**describe(settings.run.kernel), "data": staged.data_digest, **models})
+            devices = {"site_devices": own} if (own := clients.own_devices()) else {}
+            fill_run_dir(staged, {**described, **devices, "data": staged.data_digest, **models})
             ClientStore.create(staging / "store", len(clients.infos))
             if overwrite and out.exists():
                 RunLock(out).close()  # it refuses a run that is going
@@ -144,7 +146,7 @@ def reopen(path: Path, *, workers: int | None = 1, ray: str | None = None) -> "R
             return outcome
         wait_until_left(run_dir.store)
         settings = settings_of(run_dir)
-        refuse_other(path, run_dir.environment(), settings.run.kernel)
+        refuse_other(path, run_dir.environment(), settings.run.kernel, settings.run.device)
         pool = _workers_of(settings, workers, ray, lock, undo)
         clients = clients_of(run_dir, settings)
         refuse_changed(path, run_dir.environment(), clients.fingerprints())

@@ -19,7 +19,7 @@ from fedssa.settings.task import task_of
 from fedssa.simulate.clients import builder_of
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, ClientStore
-from fedssa.simulate.own_models import check_unchanged
+from fedssa.simulate.own_models import check_model
 from fedssa.simulate.population import Clients, clients_of, settings_of
 from fedssa.simulate.sites import SiteClients
 from fedssa.sites.settings import SiteSettings
@@ -101,13 +101,13 @@ def _built(directory: RunDir, settings: Settings, client: int) -> SplitModel:
     if isinstance(settings, SiteSettings):
         sites = SiteClients(settings)
         net = sites.net(client)
-        check_unchanged(directory.path, sites.names[client], net, directory.environment())
+        check_model(directory, sites.names[client], net)
         return net
     task = task_of(settings, len(directory.class_names), from_json(directory.inputs, directory.input_shape))
     group = groups_in(directory, settings)[client]
     with seeded(settings.seed, "start", client=client):
         net = builder_of(settings, group, task)()
-    check_unchanged(directory.path, settings.archs[group].model, net, directory.environment())
+    check_model(directory, settings.archs[group].model, net)
     return net
 
 
@@ -132,6 +132,13 @@ def _opened(path: Path) -> RunDir:
     if is_across_sites(path):
         raise RunDirError(f"{path}: is a run across sites, which keep models and data; at a site: fedssa site export")
     return directory
+
+
+def known(run_dir: Path, client: str) -> int | str:
+    """Returns a client that somebody typed as his name, or else as his number."""
+    directory = _opened(run_dir)
+    names = [directory.client_name(k) for k in range(int(directory.settings["partition"]["clients"]))]
+    return int(client) if client.isdecimal() and client not in names else client
 
 
 def _number(directory: RunDir, settings: Settings, client: int | str) -> int:

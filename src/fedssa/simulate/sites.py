@@ -11,6 +11,7 @@ from fedssa.accounting.flops import FlopCounter, counting
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.public import Public
+from fedssa.core.rounds import advice_on_rounds
 from fedssa.core.samples import LocalData, named
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import Tensors, digest
@@ -46,6 +47,11 @@ class SiteClients:
     def public(self) -> Public | None:
         return self.federation.public
 
+    def own_devices(self) -> dict[str, str]:
+        """Returns the devices of the sites that have said one; a device that is not there is refused."""
+        own = [k for k in self.groups if self._site(k).site.device is not None]
+        return {self.names[k]: str(self.client(k).device) for k in own}
+
     @cached_property
     def infos(self) -> list[ClientInfo]:
         return [self.client(client).info() for client in self.groups]
@@ -69,7 +75,7 @@ class SiteClients:
         return self._loaded[client]
 
     def client(self, client: int) -> Client:
-        return client_from(self._site(client), self.federation, client, self._flops.of_round)
+        return client_from(self._site(client), self.federation, client, self._flops.of_round, noise_from="seed")
 
     def called(self, client: int) -> str:
         return self.names[client]
@@ -91,10 +97,11 @@ class SiteClients:
     def check_models(self) -> None:
         """Builds every site, so that what does not fit is refused before a run starts."""
         assert self.infos
+        self.own_devices()
         self.federation.check_models()
 
     def server_context(self) -> ServerContext:
-        return replace(self.federation.context(), count_flops=counting)
+        return replace(self.federation.context(), count_flops=counting, noise_from="seed")
 
     def slots(self, folder: Path) -> Slots:
         return slots_within(folder, self.settings.run.store_memory, self.groups)
@@ -110,6 +117,7 @@ class SiteClients:
         """Yields what a user should know about this federation before it runs."""
         method = self.settings.method
         yield from method.advice(self.server_context())
+        yield from advice_on_rounds(method, self.settings.rounds)
         yield from advice_on_infos(method, self.infos, self.names)
         for client, name in enumerate(self.names):
             yield from advice_on_data(name, self.data(client))

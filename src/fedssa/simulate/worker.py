@@ -22,7 +22,7 @@ import torch
 
 from fedssa.core.message import decode, encode
 from fedssa.core.tensors import Tensors, pack, unpack
-from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError
+from fedssa.errors import ClientError, Diverged, FedSSAError, RunDirError, SettingsError
 from fedssa.runs.environment import BITS_DEPEND_ON, describe
 from fedssa.simulate.engine.jobs import Population, run_job, say_hello
 from fedssa.simulate.engine.ray import enter
@@ -105,14 +105,14 @@ class Actor:
         try:
             self._store = enter(Path(told["store"]), told["token"])
             _refuse_other(told)
-        except RunDirError as error:
+        except (RunDirError, SettingsError) as error:
             raise RunDirError(f"node {socket.gethostname()}: {error}") from error
         self._worker.open(told)
         self._setup = setup
 
 
 def _refuse_other(told: dict[str, Any]) -> None:
-    mine = describe(told["kernel"])
+    mine = describe(**told["on"])
     for key in BITS_DEPEND_ON:
         if mine[key] != told["bits"][key]:
             raise RunDirError(f"has {key} {mine[key]}, the run {told['bits'][key]}; install the same on all nodes")

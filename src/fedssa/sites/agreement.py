@@ -164,7 +164,8 @@ class Federation:
         return None if self.public_section is None else self.public_section.read(self.folder, self.task)
 
     def context(self) -> ServerContext:
-        return ServerContext(self.task, self.settings.seed, self.public, training=self.settings.server)
+        settings = self.settings
+        return ServerContext(self.task, settings.seed, self.public, training=settings.server, noise_from="system")
 
     def check_models(self) -> None:
         """Builds the model that all sites know, so that what does not fit is refused before a run starts."""
@@ -203,8 +204,11 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
     task = parse_section("task", TaskSection, _part(table, "task"))
     deploy = parse_section("deploy", Deploy, _part(table, "deploy"))
     public = parse_section("public", PublicSection, _part(table, "public")) if "public" in table else None
-    elsewhere = {"public": {"name": "slice"}, "partition": {"name": "iid", "clients": len(clients)}}  # stand-ins only
-    settings = parse_settings(_recipe(table) | elsewhere)
+    elsewhere = {  # stand-ins only
+        "public": {"name": "slice", "per_round": public.per_round if public else 0},
+        "partition": {"name": "iid", "clients": len(clients)},
+    }
+    settings = _with_defaults_of_sites(_recipe(table) | elsewhere)
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}
     resolved = (
@@ -234,6 +238,12 @@ def _recipe(table: Mapping[str, Any]) -> dict[str, Any]:
     return recipe | {"models": {"archs": [known], **models}}
 
 
+def _with_defaults_of_sites(recipe: dict[str, Any]) -> Settings:
+    settings = parse_settings(recipe)
+    left = {key: value for key, value in settings.method.at_sites.items() if key not in recipe["method"]}
+    return parse_settings(recipe | {"method": {**recipe["method"], **left}}) if left else settings
+
+
 def _check_method(settings: Settings, name: str, public: PublicSection | None) -> None:
     method = settings.method
     if method.simulation_only:
@@ -248,8 +258,11 @@ def _check_method(settings: Settings, name: str, public: PublicSection | None) -
         )
     if method.needs_public != "no" and public is None:
         raise SettingsError(f"method.name = {name!r}: needs public data; add them: fedssa federation public FILE.npz")
-    if method.needs_public == "labelled" and (public is None or public.labels != "own"):
-        raise SettingsError(f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'")
+    if public is not None and method.lacks_labels(public.labels):
+        foreign = " or 'foreign'" if method.takes_foreign_labels else ""
+        raise SettingsError(
+            f"method.name = {name!r}: needs public data with the task's labels, public.labels = 'own'{foreign}"
+        )
     if type(method).uplink is not Method.uplink and method.messages().up in (Nothing, Any):
         raise SettingsError(f"method.name = {name!r}: does not say what it sends; declare it: Method[Server, Down, Up]")
 

@@ -40,7 +40,7 @@ def _found(sites: Mapping[str, Found]) -> tuple[Form, int]:
         with naming(name), seeded(0, "start"):  # what its code draws is of no use yet
             site = as_site(found.thing, _NotKnown())  # type: ignore[arg-type]
             for part in LocalData._fields:
-                first, labels = glimpse(getattr(site, part))
+                first, labels = glimpse(part, getattr(site, part))
                 if len(labels):
                     forms.setdefault(name, _form(first, part))
                     num_classes = max(num_classes, int(labels.max()) + 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedssa.core.samples import Form, Input, Inputs, Samples, in_words
 from fedssa.core.task import Task
 from fedssa.data.inputs import RAGGED, as_float32
+from fedssa.data.sparse import dense, is_sparse
 from fedssa.errors import DataError, FedSSAError
 
 
@@ -41,8 +42,8 @@ def _check_labels(part: str, labels: Tensor, task: Task) -> None:
 # -- columns -------------------------------------------------------------------------------------------------------
 def _columns(part: str, data: Any, form: Form) -> tuple[Any, Any]:
     """Returns a pair of columns as it is, and makes columns of anything else that yields pairs."""
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data)):
-        return data
+    if _is_pair(data):
+        return _dense(part, data[0]), data[1]
     found = (data[i] for i in range(len(data))) if _is_indexed(data) else data
     pairs = [(x, np.asarray(y)) for x, y in found]
     if not pairs:
@@ -50,10 +51,10 @@ def _columns(part: str, data: Any, form: Form) -> tuple[Any, Any]:
     return _column_of(part, [x for x, _ in pairs], form), np.stack([y for _, y in pairs])
 
 
-def glimpse(data: Any) -> tuple[Any, np.ndarray]:
+def glimpse(part: str, data: Any) -> tuple[Any, np.ndarray]:
     """Returns the first sample, as a column of one, and all labels."""
-    if isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data)):
-        x, y = data
+    if _is_pair(data):
+        x, y = _dense(part, data[0]), data[1]
         return ({name: column[:1] for name, column in x.items()} if isinstance(x, Mapping) else x[:1]), np.asarray(y)
     pairs = [data[i] for i in range(len(data))] if _is_indexed(data) else list(data)
     labels = np.array([np.asarray(y) for _, y in pairs])
@@ -63,10 +64,20 @@ def glimpse(data: Any) -> tuple[Any, np.ndarray]:
     return np.asarray(first)[None], labels
 
 
+def _is_pair(data: Any) -> bool:
+    return isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data))
+
+
+def _dense(part: str, x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {name: _dense(f"{part}: its {name}", column) for name, column in x.items()}
+    return dense(x, "x", part) if is_sparse(x) else x
+
+
 def _is_column(data: object) -> bool:
     if isinstance(data, Mapping):
         return bool(data) and all(map(_is_column, data.values()))
-    return isinstance(data, (Tensor, np.ndarray))
+    return isinstance(data, (Tensor, np.ndarray)) or is_sparse(data)
 
 
 def _is_indexed(data: Any) -> bool:

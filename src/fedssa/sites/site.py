@@ -12,19 +12,23 @@ It is named by a file (`my_site.py`, `my_site.py:other`) or by an import path (`
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from fedssa.core.client import Client, CountFlops
 from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel, probe_from
 from fedssa.core.task import Task
 from fedssa.core.tensors import copy_in, layout_of, module_state, overlapping
 from fedssa.errors import DataError, ModelError, SettingsError
+from fedssa.kernels.devices import device_of, refuse_unknown
 from fedssa.models import build
 from fedssa.settings.metrics import imported
 from fedssa.sites.agreement import Federation
@@ -50,6 +54,7 @@ class Site:
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
     per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
+    device: str | None = None  # what it computes on, as run.device; None: what federation.toml says, by default the CPU
 
 
 @dataclass(frozen=True)
@@ -79,13 +84,21 @@ def loaded(reference: str, federation: Federation, client: int, called: str) -> 
     with naming(called), one_thread():
         site = _on_stream(reference, task, seed, client)
         _check_augmentations(site, task)
+        if site.device is not None:
+            refuse_unknown(site.device, "device")
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
         _check_sizes(data)
         by_layout = federation.settings.method.groups == "layout"
         return Loaded(called, site, _on_stream(reference, task, seed, -1) if by_layout else None, data)
 
 
-def client_from(has: Loaded, federation: Federation, client: int, count_flops: CountFlops | None = None) -> Client:
+def client_from(
+    has: Loaded,
+    federation: Federation,
+    client: int,
+    count_flops: CountFlops | None = None,
+    noise_from: NoiseFrom = "system",
+) -> Client:
     settings, public = federation.settings, federation.public
     with naming(has.called), one_thread():
         net = _started(has.site, has.data, federation, client)
@@ -103,10 +116,17 @@ def client_from(has: Loaded, federation: Federation, client: int, count_flops: C
             public=public,
             group=_group(has, net, federation),
             measures=Measures(has.site.per_class, imported(settings.run.metrics)),
+            noise_from=noise_from,
+            find_device=_find_device(has, settings.run.device),
         )
         if shared := overlapping(made.state().items()):
             raise ModelError(f"'{shared[0]}' and '{shared[1]}' share memory; untie them")
     return made
+
+
+def _find_device(has: Loaded, usual: str) -> Callable[[], torch.device]:
+    own = has.site.device
+    return partial(device_of, usual) if own is None else partial(device_of, own, f"{has.called}: device")
 
 
 def _group(has: Loaded, net: SplitModel, federation: Federation) -> str | None:

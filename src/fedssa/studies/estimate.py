@@ -10,9 +10,14 @@ if TYPE_CHECKING:
 TRAINED = 0.8  # share of the samples; the others are for validation and test
 
 
-def time_left(planned: "Sequence[Planned]", num_samples: int, speed: Callable[[], float]) -> str:
-    """Says how long it takes. `speed` measures this machine's samples a second, and is called if nothing was timed."""
-    rates = _measured(planned)
+def time_left(
+    planned: "Sequence[Planned]", beside: "Sequence[Planned]", num_samples: int, speed: Callable[[], float]
+) -> str:
+    """Says how long it takes, from rounds that were timed in these runs, else in others beside them.
+
+    `speed` measures this machine's samples a second, and is called if nothing was timed.
+    """
+    rates = _measured(planned) or _measured(beside)
     left = [(run, rounds) for run in planned if (rounds := run.rounds_left())]
     if not left:
         return "nothing is left to run"

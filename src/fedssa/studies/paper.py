@@ -1,31 +1,15 @@
 """Each of the paper's experiments is a list of runs, as plain tables. Nothing here imports torch.
 
-A cell is a federation, everything about a run but its method and its seed. Experiments that have a cell in common
-share its runs, because where a run lies follows from its settings alone.
+Experiments that have a cell in common share its runs, because where a run lies follows from its settings alone.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fedssa.errors import SettingsError
-
-Table = dict[str, Any]
-
-SCALES = ("full", "reduced", "smoke")
-EPOCHS = {"full": 10, "reduced": 2, "smoke": 1}
-SIZES = {"full": (100, 50, 10), "reduced": (100, 50, 10), "smoke": (4,)}  # N of the paper's federations
-ROUNDS = {
-    "full": {10: 100, 20: 100, 50: 500, 100: 500},
-    "reduced": {10: 15, 20: 30, 50: 50, 100: 100},
-    "smoke": {4: 2},
-}
-FRACTIONS = {4: 0.5, 10: 1.0, 20: 0.5, 50: 0.2, 100: 0.1}  # share of the clients that are in a round, by their number
-CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
-LARGEST = {"full": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
-ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
-SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
+from fedssa.studies.cells import CLASSES, FRACTIONS, LARGEST, SCALES, SIZES, USUAL, Cell, Table
 
 METHODS = (
     "standalone",
@@ -67,7 +51,29 @@ EVERY = (  # all that need neither public data nor one architecture for all
     "fedgkt",
     "fedzkt",
 )
-VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe
+EVERY_PUBLIC = (  # all that use public data, and what they are compared with
+    "standalone",
+    CONTROL,
+    "standalone-public",
+    "fedssa-plus",
+    "fedmd",
+    "feddf",
+    "fccl",
+    "ds-fl",
+    "cfd",
+    "fedhenn",
+    "cronus",
+    "fsfl",
+    "fedaux",
+    "fedkt",
+    "fed-et",
+    "fedkemf",
+    "fedgems",
+    "kt-pfl",
+)
+NEED_OWN_LABELS = ("fedgems",)
+VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
+    "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
@@ -78,73 +84,51 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
         "models": {"header_scale": 3.0},
     },
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    scale: str
-    data: str
-    clients: int
-    fraction: float
-    classes: int
-    gamma: float | None = None  # in place of classes
-    models: str = "hetero"
-    representations: int = 0
-
-    @property
-    def name(self) -> str:
-        name = f"{self.models}-n{self.clients}-c{self.fraction:g}"
-        if self.gamma is not None:
-            name += f"-gamma{self.gamma:g}"
-        elif self.classes != CLASSES[self.data]:
-            name += f"-k{self.classes}"
-        return name + ("-tsne" if self.representations else "")
-
-    @property
-    def words(self) -> str:
-        dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
-        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}"
-
-    @property
-    def folder(self) -> str:
-        return f"{self.scale}/{self.data}/{self.name}"
-
-    def table(self) -> Table:
-        """Returns a recipe without seed and method."""
-        by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
-        dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
-        smoke = self.scale == "smoke"
-        return {
-            "data": {"name": self.data},
-            "partition": {"clients": self.clients} | (by_classes if self.gamma is None else dirichlet),
-            "models": {"archs": (SMOKE_ARCHS if smoke else ARCHS)[self.models]} | ({"width": 64} if smoke else {}),
-            "local": {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
-            "rounds": {"total": ROUNDS[self.scale][self.clients], "fraction": self.fraction},
-            "run": {"keep_models": False, "representations": self.representations},
-        }
+OWN_HEADER_SCALES = {CONTROL: 3.0, "fedssa-groups": 3.0}  # of what starts from other headers than the cell's
 
 
 @dataclass(frozen=True)
 class PaperRun:
+    """A run has a place in a table, its cell and label; where it lies, others may lie as well that are the same."""
+
     cell: Cell
     label: str  # a method, a preset or one of VARIANTS
     seed: int
 
     @property
     def path(self) -> str:
-        return f"{self.cell.folder}/{self.label}-s{self.seed}"
+        cell, label = self._home
+        return f"{cell.folder}/{label}-s{self.seed}"
+
+    @property
+    def _home(self) -> tuple[Cell, str]:
+        """Returns cell and label of the run that this one is; what has its own headers is in the usual cell."""
+        usual = replace(self.cell, header_scale=USUAL)
+        if self.label == "standalone" and self.cell.header_scale == OWN_HEADER_SCALES[CONTROL]:
+            return usual, CONTROL
+        return (usual if own_header_scale(self.label) else self.cell), self.label
 
     def table(self) -> Table:
-        table: Table = {"seed": self.seed, **self.cell.table(), "method": {"name": self.label}}
-        variant = VARIANTS.get(self.label, {})
+        cell, label = self._home
+        table: Table = {"seed": self.seed, **cell.table(), "method": {"name": label}}
+        variant = VARIANTS.get(label, {})
         return table | {section: {**table[section], **said} for section, said in variant.items()}
+
+
+def own_header_scale(label: str) -> float | None:
+    """Returns the scale that a method, preset or variant brings with it, whatever the cell says."""
+    variant = VARIANTS.get(label, {})
+    scale: float | None = variant.get("models", {}).get("header_scale")
+    return scale or OWN_HEADER_SCALES.get(variant.get("method", {}).get("name", label))
 
 
 @dataclass(frozen=True)
 class Experiment:
     title: str
     cells: Callable[[str], list[Cell]]  # of a scale
-    methods: tuple[str, ...] | None = None  # None: all of METHODS that the models allow, and the control
+    methods: tuple[str, ...] | Callable[[Cell], tuple[str, ...]] | None = (
+        None  # None: those of METHODS that models allow
+    )
     figures: str | None = None  # the table of the paper that has the same cells
 
 
@@ -162,6 +146,15 @@ def _small(scale: str) -> list[Cell]:
     """Returns federations of twenty clients, small enough for every method."""
     sized = {cell.data: replace(cell, clients=20, fraction=FRACTIONS[20]) for cell in _bases(scale)}
     return _bases(scale) if scale == "smoke" else list(sized.values())
+
+
+def _small_with_public(scale: str) -> list[Cell]:
+    """Returns the same with public data: CIFAR-100 for CIFAR-10, whose labels are foreign, and slices of the others."""
+    return [replace(cell, public="cifar100" if cell.data == "cifar10" else "slice") for cell in _small(scale)]
+
+
+def _that_use_public(cell: Cell) -> tuple[str, ...]:
+    return tuple(name for name in EVERY_PUBLIC if cell.public == "slice" or name not in NEED_OWN_LABELS)
 
 
 def _largest(scale: str) -> list[Cell]:
@@ -222,6 +215,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
     ),
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
+    "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 
@@ -235,11 +229,15 @@ def runs_of(
     clients: Sequence[int] = (),
     cells: Sequence[str] = (),
     methods: Sequence[str] = (),
+    header_scales: Sequence[float] = (USUAL,),
 ) -> list[PaperRun]:
-    """Lists runs seed by seed, so that a stopped study has whole columns. Each argument given restricts them."""
+    """Lists runs seed by seed, so that a stopped study has whole columns. Each argument given restricts them.
+
+    Every cell is there once for each scale of the headers.
+    """
     experiment = experiment_named(name)
     _refuse_unknown("--scale", [scale], SCALES, "scale", "the scales")
-    kept = experiment.cells(scale)
+    kept = [replace(cell, header_scale=start) for cell in experiment.cells(scale) for start in header_scales]
     what = f"{name} at scale {scale}"
     for attribute, chosen in {"data": data, "clients": clients, "name": cells}.items():
         option = "--cells" if attribute == "name" else f"--{attribute}"
@@ -262,17 +260,28 @@ def experiment_named(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def every_run(seed: int) -> Iterator[tuple[str, PaperRun]]:
+def each_once(runs: Iterable[PaperRun]) -> list[PaperRun]:
+    """Leaves out runs that are another one again."""
+    found: dict[str, PaperRun] = {}
+    for run in runs:
+        found.setdefault(run.path, run)
+    return list(found.values())
+
+
+def every_run(seed: int, header_scales: Sequence[float] = (USUAL,)) -> Iterator[tuple[str, PaperRun]]:
     """Yields the runs of every experiment at every scale, with the experiment's name."""
     for scale in SCALES:
         for name in EXPERIMENTS:
-            yield from ((name, run) for run in runs_of(name, scale, [seed]))
+            yield from ((name, run) for run in runs_of(name, scale, [seed], header_scales=header_scales))
 
 
 def experiment_command(name: str, run: PaperRun) -> str:
     """Returns the command that repeats this run, with as few restrictions as select it alone."""
-    cell, chosen = run.cell, dict[str, list[Any]]()
+    cell = run.cell
+    chosen: dict[str, list[Any]] = {"header_scales": [cell.header_scale]}
     words = ["fedssa", "experiment", name, "--scale", cell.scale]
+    if cell.header_scale != USUAL:
+        words += ["--header-scale", f"{cell.header_scale:g}"]
     for option, value in {"data": cell.data, "clients": cell.clients, "cells": cell.name}.items():
         narrowed = {**chosen, option: [value]}
         if _num_cells(name, cell.scale, narrowed) < _num_cells(name, cell.scale, chosen):
@@ -286,10 +295,11 @@ def _num_cells(name: str, scale: str, chosen: Mapping[str, Any]) -> int:
 
 
 def _methods(experiment: Experiment, cell: Cell) -> tuple[str, ...]:
-    if experiment.methods is not None:
-        return experiment.methods
+    """Lists the cell's methods; the control stands beside the usual headers, as it is Standalone with larger ones."""
     first, *others = [name for name in METHODS if cell.models == "homo" or name not in NEEDS_ONE_MODEL]
-    return (first, CONTROL, *others)
+    chosen = experiment.methods(cell) if callable(experiment.methods) else experiment.methods
+    methods = chosen or (first, CONTROL, *others)
+    return tuple(name for name in methods if name != CONTROL or cell.header_scale == USUAL)
 
 
 def _refuse_unknown(option: str, given: Sequence[Any], known: Sequence[Any], what: str, has: str) -> None:

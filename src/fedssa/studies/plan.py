@@ -13,10 +13,12 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import RunDir
 from fedssa.runs.lock import RunLock
-from fedssa.settings.recipe import Settings, override, parse_settings, why_unfit
+from fedssa.settings.recipe import PUBLIC_TO_ADD, Settings, override, parse_settings, why_unfit
+from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.engine.workers import Workers
 from fedssa.simulate.run import Run, reopen, start, start_workers
 from fedssa.studies.paper import CONTROL
+from fedssa.studies.public import as_needed, public_methods
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Planned:
     def work_a_round(self) -> float:
         """Measures a round in passes over all data, so that rounds of different settings can be compared."""
         return self.settings.local.epochs * self.settings.rounds.fraction
+
+    def is_there(self) -> bool:
+        """Tells whether the directory holds a run of these settings."""
+        return self.path.exists() and self.settings.are_those_of(RunDir.open(self.path).settings)
 
     def rounds_left(self) -> int:
         if not self.path.exists():
@@ -78,12 +84,12 @@ def plan(
 ) -> list[Planned]:
     """Plans all runs, and finds what is wrong with any of them before the first one starts."""
     first = parse_settings(table)
-    names = list(dict.fromkeys(name for method in methods for name in _expand(method, first)))
+    names = {name: fitted for method in methods for name, fitted in _expand(method, table, first).items()}
     planned = []
     for seed in range(first.seed, first.seed + num_seeds):
-        for name in names:
+        for name, fitted in names.items():
             run = {**table.get("run", {}), "keep_models": keep_models}
-            settings = parse_settings({**with_method(table, name), "seed": seed, "run": run})
+            settings = parse_settings({**with_method(fitted, name), "seed": seed, "run": run})
             label = name if "=" in name else None
             planned.append(Planned(out / f"{_folder(name)}-s{seed}", settings, label))
     if len({run.path for run in planned}) < len(planned):
@@ -113,12 +119,20 @@ def _folder(name: str) -> str:
     return re.sub(r"[^\w.=+-]+", "-", "-".join([plain.rpartition(":")[2], *options]))
 
 
-def _expand(method: str, settings: Settings) -> list[str]:
-    """Expands `all` into every method that the federation allows, and the control."""
+def _expand(method: str, table: Mapping[str, Any], settings: Settings) -> dict[str, Mapping[str, Any]]:
+    """Expands `all` into every method that the federation allows and the control, each with the recipe it is to have.
+
+    `all-public` are those that use public data, beside the controls; one that fixes its rounds or X_t gets these.
+    """
+    if method == "all-public":
+        public = SimulatedClients.prepared(settings).public
+        if public is None:
+            raise SettingsError(f"--methods all-public: needs public data; add to the recipe: {PUBLIC_TO_ADD}")
+        return {name: as_needed(table, name) for name in public_methods(public.labels)}
     if method != "all":
-        return [method]
+        return {method: table}
     allowed = [name for name, cls in METHODS.items() if why_unfit(cls, settings) is None]
-    return [allowed[0], CONTROL, *allowed[1:]]
+    return dict.fromkeys([allowed[0], CONTROL, *allowed[1:]], table)
 
 
 @contextmanager

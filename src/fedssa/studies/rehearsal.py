@@ -5,7 +5,7 @@ so what depends on options or data is counted too. Each phase makes one step, si
 compresses what was learnt (FedKD) may therefore send more or less in a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class Numbers:
     up: tuple[int, ...]
     down: tuple[int, ...]
     server_flops: int | None  # of the round's few clients; None: the server does not train
+    num_public: int = 0  # P, of which the numbers are, if the method uses public data
 
 
 class Rehearsal:
@@ -46,11 +47,13 @@ class Rehearsal:
         settings = parse_settings(with_method(self._table, method))
         settings.method.refuse_unfit(self._clients.task, settings.server)
         brief = replace(settings, method=_brief(settings.method), server=replace(settings.server, epochs=1))
-        record = _last_round(self._clients.with_settings(brief))
+        clients = self._clients.with_settings(brief)
+        record, public = _last_round(clients), clients.public if settings.method.needs_public != "no" else None
         return Numbers(
             tuple(client.params_up for client in record.clients),
             tuple(client.params_down for client in record.clients),
             record.server_flops,
+            0 if public is None else public.num,
         )
 
 
@@ -61,7 +64,7 @@ def _last_round(clients: SimulatedClients) -> RoundRecord:
     *_, last = run_rounds(
         settings.method,
         _Stage(clients, turns),
-        clients.server_context(),
+        replace(clients.server_context(), is_rehearsal=True),
         Rounds(total=len(turns)),
         evaluate_start=False,
         num_clients=len(clients.infos),
@@ -123,8 +126,8 @@ def _brief(method: AnyMethod) -> AnyMethod:
     """Makes the same method with one step in each phase on private samples, and none in the others."""
     kind: Any = type(method)
 
-    def phases(self: AnyMethod, client: Client, ctx: Context) -> list[Phase]:
-        return [_one_step(phase, client) for phase in kind.phases(self, client, ctx)]
+    def phases(self: AnyMethod, client: Client, ctx: Context) -> Iterator[Phase]:
+        return (_one_step(phase, client) for phase in kind.phases(self, client, ctx))
 
     briefly: Any = type(kind.__name__, (kind,), {"phases": phases, "tuning": Method.tuning})
     made: AnyMethod = briefly(**{option.name: getattr(method, option.name) for option in fields(kind)})

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedssa.methods.parts.class_rows import (
@@ -74,7 +74,6 @@ FLOAT = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 @given(st.lists(FLOAT, min_size=2, max_size=2), st.integers(1, 999))
 @example([-0.0, 0.0], 1)
-@settings(deadline=None)
 def test_one_owner_gets_its_row_back_to_the_last_bit(row: list[float], count: int) -> None:
     mean, _ = mean_by_class([upload({1: row}, [float(count)]), upload({0: [1, 1]})], PREVIOUS)
     assert same_bits({"row": mean[1]}, {"row": torch.tensor(row)})
@@ -89,7 +88,6 @@ Counted = dict[int, tuple[list[float], int]]  # class → row, number of samples
 
 
 @given(st.lists(UPLOAD, max_size=6))
-@settings(deadline=None)
 def test_the_mean_is_that_of_a_naive_loop_in_double_precision(uploads: list[Counted]) -> None:
     previous = torch.arange(15.0).reshape(5, 3)
     expected = previous.tolist()

@@ -52,7 +52,7 @@ def test_outputs_are_of_the_next_rounds_samples_in_eval_mode() -> None:
         expected = client.net.eval()(public.samples.x[public.indices(0, 7)]).softmax(dim=1)
     assert torch.equal(said, expected)
     assert digest(client.state()) == before  # the statistics of a normalisation have not moved
-    assert client.num_passed == 4
+    assert client.num_passed == {None: 4}
 
 
 def test_many_samples_are_passed_in_batches_of_evaluation() -> None:

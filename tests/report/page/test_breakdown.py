@@ -23,7 +23,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def rows_of(files: dict[str, bytes], name: str) -> dict[str, dict[str, str]]:
-    rows = list(csv.DictReader(io.StringIO(files[f"tables/01-digits-n3{name}.csv"].decode())))
+    rows = list(csv.DictReader(io.StringIO(files[f"tables/digits-n3-cnn-1-to-cnn-2-k2-c1-e1-r3{name}.csv"].decode())))
     return {next(iter(row.values())): row for row in rows}
 
 
@@ -39,7 +39,7 @@ def test_measures_are_columns(files: dict[str, bytes]) -> None:
 def test_accuracy_by_architecture(files: dict[str, bytes]) -> None:
     fedssa = rows_of(files, "-architectures")["fedssa"]
     assert [float(fedssa[f"cnn-{i}, %"]) for i in (1, 2)] == pytest.approx([65, 90])
-    assert "figures/01-digits-n3-architectures.png" in files
+    assert "figures/digits-n3-cnn-1-to-cnn-2-k2-c1-e1-r3-architectures.png" in files
 
 
 def test_recall_by_class(files: dict[str, bytes]) -> None:

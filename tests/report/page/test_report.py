@@ -19,6 +19,9 @@ from tests.cli.test_cli import Command, command, here  # noqa: F401
 from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
 from tests.tiny import without_digest
 
+THREE = "digits-n3-cnn-1-to-cnn-2-k2-c1-e1-r3"  # what files are named by: the settings of fake_runs
+NINE = THREE.replace("n3", "n9")
+TEN = "cifar10-n10-cnn-1-to-cnn-5-k2-c1-e1-r3"
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -54,7 +57,7 @@ def two_seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
-    table = rows_of(two_seeds, "01-digits-n9")
+    table = rows_of(two_seeds, NINE)
     assert list(table) == ["standalone", "fedssa", "fd", "fml"]
     fedssa = table["fedssa"]
     # clients 0.69 … 0.77, mean 0.73; with seed 1 0.02 more
@@ -65,12 +68,16 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert float(fedssa["seeds"]) == 2
     assert [row["verdict"] for row in table.values()] == ["", "higher", "no difference shown", "lower"]
     # 9 clients send 10 numbers up in every round and get 5 in all but the first
-    costs = rows_of(two_seeds, "01-digits-n9-costs")["fedssa"]
+    costs = rows_of(two_seeds, f"{NINE}-costs")["fedssa"]
     assert float(costs["numbers a round"]) == pytest.approx((9 * 10 * 3 + 9 * 5 * 2) / 3)
     assert float(costs["bytes a round"]) == pytest.approx((9 * 44 * 3 + 9 * 24 * 2) / 3)
     assert float(rows_of(two_seeds, "runs")["fedssa1"]["bytes sent"]) == 9 * 44 * 3 + 9 * 24 * 2
     assert not any("server" in column or "tuning" in column for column in costs)  # nobody has such FLOPs here
-    assert "Two seeds: intervals and verdicts speak of clients, given these seeds" in text_of(two_seeds)
+    assert (
+        "With 2 seeds and 3 methods compared, the first verdict takes a difference of 38.2 standard errors"
+        in text_of(two_seeds)
+    )
+    assert "A client took 9 SGD steps (mean over clients and seeds), with every method." in text_of(two_seeds)
     assert "± 1.4" in text_of(two_seeds)  # 0.02 / √2
     assert "+20.0 [+20.0, +20.0]" in text_of(two_seeds)
 
@@ -120,7 +127,7 @@ def test_second_accuracies_are_columns_of_the_tables(tmp_path: Path) -> None:
             table = settings(method, seed=seed)
             finished_run(tmp_path / f"{method}{seed}", rounds(0.6 + 0.2 * seed), table, second=second)
     files = report(tmp_path)
-    table = rows_of(files, "01-digits-n3")
+    table = rows_of(files, THREE)
     shown = {name: [_quantity(row[f"{kind}, %"]) for kind in ("received", "prototype")] for name, row in table.items()}
     half = pytest.approx(35)
     assert shown == {"standalone": [None, None], "fedavg": [half, None], "fedproto": [None, half]}
@@ -143,7 +150,7 @@ def test_flops_of_the_server_and_of_tuning_have_columns_of_their_own_and_are_nev
             with_flops(made, 1_000, server=server, tuning=tuning)
     files = report(tmp_path)
     names = ("FLOPs a round", "server FLOPs a round", "tuning FLOPs a round")
-    found = rows_of(files, "01-digits-n3-costs")
+    found = rows_of(files, f"{THREE}-costs")
     assert {method: [_quantity(row[name]) for name in names] for method, row in found.items()} == {
         "standalone": [3_000, None, None],
         "fedgh": [3_000, 10_500, None],
@@ -165,6 +172,19 @@ def test_the_first_sentence_says_what_came_out(two_seeds: dict[str, bytes]) -> N
     assert first in text_of(two_seeds)
 
 
+def test_the_table_says_above_how_long_clients_trained_and_below_whether_to_trust_it(tmp_path: Path) -> None:
+    """Three clients take three steps in each of three rounds; one method takes twice as many."""
+    for method in ("standalone", "fedssa", "fedrep"):
+        run = finished_run(tmp_path / method, rounds(0.5), settings(method))
+        if method == "fedrep":
+            run.rounds_file.write_text(run.rounds_file.read_text().replace('"steps":3', '"steps":6'))
+    text = report(tmp_path)["tables.md"].decode()
+    above, table, below = re.split(r"((?:^\|.*\n)+)", text, maxsplit=1, flags=re.MULTILINE)
+    assert "A client took 9 SGD steps (mean over clients and seeds); with fedrep 18." in above
+    assert "| fedrep |" in table
+    assert below.startswith("\nOne seed: there are no verdicts, and none should be read into the differences.\n")
+
+
 def test_the_best_value_of_a_column_is_marked(two_seeds: dict[str, bytes]) -> None:
     page = two_seeds["index.html"].decode()
     (marked,) = re.findall(r'<td class="n best" title="highest of its column" data-sort="([\d.]+)">74.0 ', page)
@@ -183,7 +203,7 @@ def test_the_page_needs_nothing_but_itself(two_seeds: dict[str, bytes]) -> None:
 def test_every_figure_is_on_the_page_and_in_two_files_with_a_sentence(two_seeds: dict[str, bytes]) -> None:
     names = {name.removesuffix(".svg") for name in two_seeds if name.endswith(".svg")}
     assert {name.removesuffix(".png") for name in two_seeds if name.endswith(".png")} == names
-    assert {name.removeprefix("figures/01-digits-n9-") for name in names} == {
+    assert {name.removeprefix(f"figures/{NINE}-") for name in names} == {
         "architectures", "clients", "curves", "header-norms", "trade-off"
     }  # fmt: skip
     page = two_seeds["index.html"].decode()
@@ -219,7 +239,7 @@ def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
         finished_run(tmp_path / method, rounds(0.5), settings(method))
     files = report(tmp_path)
     assert "One seed: differences are shown without intervals and verdicts" in text_of(files)
-    assert "verdict" not in rows_of(files, "01-digits-n3")["fedssa"]
+    assert "verdict" not in rows_of(files, THREE)["fedssa"]
     assert "[+" not in text_of(files)
 
 
@@ -242,11 +262,15 @@ def test_the_papers_figures_stand_beside_ours(tmp_path: Path) -> None:
     changes = {"data__name": "cifar10", "partition__clients": 10, "rounds__fraction": 1.0, "models__archs": archs}
     for method in ("standalone", "fedssa", "m1-a", "m2-a", "m2-b"):
         finished_run(tmp_path / method, rounds(0.9), settings(method, **changes))
+    larger = settings("m2-b", **changes, models__header_scale=3.0)
+    finished_run(tmp_path / "larger", rounds(0.9), larger)
     files = report(tmp_path)
-    table = rows_of(files, "01-cifar10-n10")
+    table = rows_of(files, TEN)
     assert all(float(row["paper, %"]) > 80 for row in table.values() if row["paper, %"] != "–")
     assert {"standalone", "fedssa", "m2-a"} <= {name for name, row in table.items() if row["paper, %"] != "–"}
-    assert "figures/01-cifar10-n10-ablations.svg" in files
+    assert table["m2-b, header_scale = 1.0"]["paper, %"] != "–"
+    assert table["m2-b, header_scale = 3.0"]["paper, %"] == "–"  # the paper's headers are the usual ones
+    assert f"figures/{TEN}-ablations.svg" in files
     assert "Not tuned per method, unlike the paper." in text_of(files)
     assert "Not tuned per method, unlike the paper." in files["tables.md"].decode()
     assert "the paper’s figure" in text_of(files)
@@ -256,7 +280,7 @@ def test_settings_that_differ_are_columns_and_curves(tmp_path: Path) -> None:
     for i, fraction in enumerate((0.3, 0.6, 1.0)):
         finished_run(tmp_path / str(i), rounds(0.5 + 0.1 * i), settings(rounds__fraction=fraction, seed=4))
     files = report(tmp_path)
-    assert "figures/01-participation.svg" in files
+    assert "figures/participation-digits-n3-cnn-1-to-cnn-2-k2-e1-r3.svg" in files
     table = rows_of(files, "runs")
     assert [float(row["rounds.fraction"]) for row in table.values()] == [0.3, 0.6, 1.0]
     assert "local.epochs" not in table["0"]
@@ -270,7 +294,7 @@ def test_gains_and_shaking_are_drawn_where_there_is_something_to_draw(tmp_path: 
         finished_run(tmp_path / method, uneven, settings(method))
     lines = (tmp_path / "fedssa" / "rounds.jsonl").read_text()
     (tmp_path / "fedssa" / "rounds.jsonl").write_text(lines.replace('"metrics":{}', '"metrics":{"shaking":0.5}'))
-    assert {"figures/01-digits-n3-gains.svg", "figures/01-digits-n3-shaking.svg"} <= report(tmp_path).keys()
+    assert {f"figures/{THREE}-gains.svg", f"figures/{THREE}-shaking.svg"} <= report(tmp_path).keys()
 
 
 def test_representations_become_two_pictures(tmp_path: Path) -> None:
@@ -279,8 +303,8 @@ def test_representations_become_two_pictures(tmp_path: Path) -> None:
     rows = generator.normal(size=(40, 6)).astype(np.float16)
     np.savez(run.representations_file, representations=rows, labels=np.arange(40) % 2, clients=np.arange(40) % 3)
     files = report(tmp_path)
-    assert {"figures/01-digits-n3-tsne-class-1.svg", "figures/01-digits-n3-tsne-model-1.svg"} <= files.keys()
-    assert files["figures/01-digits-n3-tsne-class-1.svg"].count(b"h0") == 40
+    assert {f"figures/{THREE}-tsne-class-fedssa.svg", f"figures/{THREE}-tsne-model-fedssa.svg"} <= files.keys()
+    assert files[f"figures/{THREE}-tsne-class-fedssa.svg"].count(b"h0") == 40
     np.savez(run.representations_file, representations=rows, labels=np.arange(40) + 5, clients=np.arange(40))
     assert "No t-SNE of fedssa: run/representations.npz: damaged" in text_of(report(tmp_path)).replace(
         f"{tmp_path}/", ""

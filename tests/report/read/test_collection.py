@@ -120,9 +120,9 @@ def test_records_of_both_editions_are_read_together(tmp_path: Path) -> None:
     assert (ours.events, ours.shaking, ours.costs) == (theirs.events, theirs.shaking, theirs.costs)
     assert (ours.events, ours.shaking) == ({"cut": 3}, (0.25, 0.25))
     files = contents(gathered)
-    (row,) = csv.DictReader(io.StringIO(files["tables/01-digits-n3.csv"].decode()))
+    (row,) = csv.DictReader(io.StringIO(files["tables/digits-n3-cnn-1-to-cnn-2-k2-c1-e1-r3.csv"].decode()))
     assert (row["method"], row["seeds"], "± 0.0" in files["tables.md"].decode()) == ("fedssa", "2", True)
-    assert "figures/01-digits-n3-shaking.svg" in files
+    assert "figures/digits-n3-cnn-1-to-cnn-2-k2-c1-e1-r3-shaking.svg" in files
 
 
 def test_nothing_but_damaged_runs_is_an_error(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_mistake_of_ours_is_not_called_damage(
         raise mistake("of ours")
 
     finished_run(tmp_path / "a", ROUNDS)
-    monkeypatch.setattr("fedssa.report.read.summary.cost_of_round", wrong)
+    monkeypatch.setattr("fedssa.report.read.summary.costs_of", wrong)
     with pytest.raises(mistake, match="of ours"):
         gather([tmp_path])
 

@@ -172,13 +172,14 @@ def test_the_difference_is_method_minus_reference_client_by_client(tmp_path: Pat
     assert found is not None
     assert found.mean == pytest.approx((0.1 + 0.4) / 2)
     assert (found.num_seeds, found.num_pairs) == (2, 4)  # seed 2 of the reference has not finished
-    assert found.p == 0.125
+    t = 0.25 / (2 * 0.3**2 / 4 / 4) ** 0.5  # clients differ by 0.3 in both seeds, which agree
+    assert found.p == pytest.approx(1 - t / (2 + t**2) ** 0.5)
     assert found.verdict == "no difference shown"
     assert rows[1].difference is None
 
 
 def test_p_values_are_corrected_for_the_methods_besides_the_reference(tmp_path: Path) -> None:
-    """Sixteen pairs that agree: p is 2 / 4001 of 4,000 resamples; of two methods compared twice that, of one once."""
+    """Sixteen pairs that agree: p is that of sixteen coins; of two methods compared twice that, of one once."""
     better: list[dict[int, Accuracy]] = [{}, {k: 0.6 + 0.01 * k for k in range(8)}]
     base: list[dict[int, Accuracy]] = [{}, dict.fromkeys(range(8), 0.5)]
     runs = [summary(tmp_path, name, seed, better) for name in ("fml", "fd") for seed in (0, 1)]
@@ -186,7 +187,7 @@ def test_p_values_are_corrected_for_the_methods_besides_the_reference(tmp_path: 
     for some, factor in ((runs, 2), (runs[2:], 1)):
         row = row_of(compare_methods(some, "standalone"), "fd")
         assert row.difference is not None
-        assert row.difference.p == pytest.approx(factor * 2 / 4001)
+        assert row.difference.p == pytest.approx(factor * 2 / 2**16)
         assert row.difference.verdict == "higher"
 
 

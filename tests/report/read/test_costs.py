@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 
 from fedssa.records import ClientRecord, RoundRecord, Scores
-from fedssa.report.read.costs import Cost, Traffic, cost_of_round, extra_flops, mean_cost, short, total, traffic
+from fedssa.report.read.costs import (
+    Cost,
+    Traffic,
+    cost_of_round,
+    costs_of,
+    extra_flops,
+    mean_cost,
+    short,
+    total,
+    traffic,
+)
 
 SCORES = Scores({"head": 0.5}, 10, {}, 0)
 FIRST = ClientRecord(0, SCORES, params_up=1, params_down=20, bytes_up=300, bytes_down=4000, flops=50_000)
@@ -33,6 +43,15 @@ def test_training_at_the_server_and_tuning_are_counted_apart() -> None:
     assert found.extra_flops == {"server": 4_000_000, "tuning": 75}
     counted = cost_of_round(RoundRecord(3, {}, 0, (replace(FIRST, tuning_flops=0),), server_flops=0))
     assert counted.extra_flops == {"server": 0, "tuning": 0}  # nothing was spent, which is not unknown
+
+
+def test_what_a_server_trains_before_the_first_round_counts_with_it() -> None:
+    start, first, second = (RoundRecord(t, {}, 0, server_flops=flops) for t, flops in ((-1, 100), (0, 20), (1, 3)))
+    assert [cost.server_flops for cost in costs_of([start, first, second])] == [120, 3]
+    resting = replace(first, server_flops=None)
+    assert [cost.server_flops for cost in costs_of([start, resting])] == [100]
+    assert [cost.server_flops for cost in costs_of([replace(start, server_flops=None), resting])] == [None]
+    assert costs_of([start]) == costs_of([]) == ()
 
 
 def test_only_kinds_of_flops_that_somebody_has_get_a_column() -> None:

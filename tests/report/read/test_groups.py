@@ -73,7 +73,7 @@ def test_runs_with_other_public_data_are_another_experiment(tmp_path: Path) -> N
     ]
     assert ["public" in group.settings for group in found] == [False, True, True, True, True]
     assert found[2].settings["public"]["share"] == 0.2
-    assert [title(group).partition("a round, ")[2] for group in found] == [
+    assert [title(group).partition("a round, 3 rounds of 1 epoch")[2].removeprefix(", ") for group in found] == [
         "",
         "public: 10 % of the data",
         "public: 20 % of the data",

@@ -1,33 +1,46 @@
-"""Differences, their intervals and verdicts: worked by hand, and by simulation where a hand is not enough."""
+"""Differences, their intervals and verdicts: worked by hand."""
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from fedssa.report.read.statistics import (
-    AT_ONCE,
     LEAST_SEEDS,
     LEVEL,
-    NUM_RESAMPLES,
-    RESAMPLE_SEEDS_FROM,
+    MANY_SEEDS,
+    MOST_FREE,
     Difference,
     Verdict,
-    _means_of_draws,
     difference,
+    error_over_clients,
     holm,
     in_words,
     paired,
-    resampled_means,
     spread,
+    trust,
     with_verdicts,
 )
-
-Floats = NDArray[np.float64]
+from fedssa.report.read.student import chance, reach
 
 
 def test_the_constants_are_those_of_the_text() -> None:
     """docs/report.md says these to readers."""
-    assert (NUM_RESAMPLES, LEVEL, LEAST_SEEDS, RESAMPLE_SEEDS_FROM) == (4000, 0.95, 2, 3)
+    assert (LEVEL, LEAST_SEEDS, MANY_SEEDS) == (0.95, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("free", "t"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (200, 1.97190)]
+)
+def test_students_t_is_that_of_the_tables(free: int, t: float) -> None:
+    """The 97.5th percentiles of printed tables, of which 2.5 % lie beyond on each side."""
+    assert reach(0.95, free) == pytest.approx(t, rel=1e-5)
+    assert float(chance(-t, 1.0, free)) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_chance_of_one_two_and_three_degrees_by_hand() -> None:
+    """At t = √ν the angle is 45°: with ν = 1 a half is inside, with 2 sin 45°, with 3 (45° + sin · cos) · 2 / π."""
+    inside = [0.5, 0.5**0.5, 0.5 + 1 / np.pi]
+    assert [1 - float(chance(free**0.5, 1.0, free)) for free in (1, 2, 3)] == pytest.approx(inside)
+    assert chance(np.array([0.0, 2.0]), 0.0, 4).tolist() == [1.0, 0.0]
 
 
 def test_clients_are_paired_within_their_seed() -> None:
@@ -43,7 +56,7 @@ def test_clients_are_paired_within_their_seed() -> None:
 
 
 def test_pairs_are_in_the_order_of_seeds_and_clients() -> None:
-    """The same resamples are drawn of them, in whatever order runs were found; a set would have 8 before 1."""
+    """Sums are the same to the last bit, in whatever order runs were found; a set would have 8 before 1."""
     method = {8: {0: 0.8}, 1: {8: 0.3, 1: 0.1, 16: 0.5}}
     first, second = paired(method, {seed: dict.fromkeys(clients, 0.0) for seed, clients in method.items()})
     assert (first.tolist(), second.tolist()) == ([0.1, 0.3, 0.5], [0.8])
@@ -69,56 +82,51 @@ def test_one_seed_has_a_mean_and_nothing_else() -> None:
     assert spread([0.4, 0.6]) == pytest.approx(0.02**0.5)
 
 
-def test_one_client_in_each_of_two_seeds_cannot_be_resampled() -> None:
-    found = difference([np.array([0.1]), np.array([0.2])])
+def test_the_interval_is_students_over_the_seeds() -> None:
+    """Seeds of 1, 2, 3: mean 2, standard error 1 / √3; clients hardly differ. t is 2 √3: p = 1 − √(6/7)."""
+    clients = np.array([-0.001, 0.001])
+    found = difference([value + clients for value in (1.0, 2.0, 3.0)])
     assert found is not None
-    assert (found.low, found.verdict, in_words(found)) == (None, "not judged", "not judged")
+    assert [found.low, found.high] == pytest.approx([2 - 4.30265 / 3**0.5, 2 + 4.30265 / 3**0.5], rel=1e-5)
+    assert found.p == pytest.approx(1 - (6 / 7) ** 0.5)
 
 
-def test_the_spread_of_the_resamples_is_that_of_the_mean() -> None:
-    """Two seeds: the clients' standard error. Four: what the seeds differ by comes on top."""
-    values = np.array([-0.3, -0.1, 0.0, 0.4])
-    error = values.std(ddof=1) / 2
-    two = resampled_means([values, values + 1.0], num=40_000)
-    assert two.mean() == pytest.approx(0.5, abs=0.005)
-    assert two.std() == pytest.approx(error / 2**0.5, rel=0.02)
-    four = resampled_means([values, values + 1.0, values + 2.0, values + 3.0], num=40_000)
-    between = np.std([0, 1, 2, 3], ddof=1)
-    assert four.std() == pytest.approx(((error**2 + between**2) / 4) ** 0.5, rel=0.02)
-
-
-def test_the_interval_has_the_percentiles_of_a_case_that_can_be_counted() -> None:
-    """One client of 0 and one of 1 in each of two seeds: the number of ones in 4 draws is binomial(4, 1/2)."""
-    found = difference([np.array([0.0, 1.0])] * 2)
+def test_seeds_that_agree_by_chance_leave_the_clients_doubt() -> None:
+    """Both seeds have mean 0.1; four clients each differ by ±0.4 around it, so the error is 0.4 · √(4/3) / √8."""
+    values = 0.1 + np.array([-0.4, -0.4, 0.4, 0.4])
+    found = difference([values, values])
     assert found is not None
-    stretched = 0.5 * 2**0.5  # deviations of ± 0.5 times √(2 / 1)
-    assert [found.low, found.high] == pytest.approx([0.5 - stretched, 0.5 + stretched])
-    assert found.p == pytest.approx(2 * 1 / 16, abs=0.02)  # only four zeros lie below 0
+    error = 0.4 * (4 / 3) ** 0.5 / 8**0.5
+    assert [found.low, found.high] == pytest.approx([0.1 - 2.44691 * error, 0.1 + 2.44691 * error], rel=1e-5)
+    assert found.p == pytest.approx(float(chance(0.1, error, 6)))
 
 
-@pytest.mark.parametrize(("seeds", "seed_effect", "at_least", "at_most"), [(2, 0.0, 0.92, 0.98), (5, 0.03, 0.88, 1.0)])
-def test_the_interval_covers_the_truth_as_often_as_it_says(
-    seeds: int, seed_effect: float, at_least: float, at_most: float
-) -> None:
-    """2 seeds: the truth is the mean of these seeds; 5: of all seeds that there could be."""
-    generator = np.random.default_rng(1)
-    covered, trials = 0, 400
-    for _ in range(trials):
-        shifts = generator.normal(0.02, seed_effect, size=seeds)
-        by_seed: list[Floats] = [shift + generator.exponential(0.1, size=30) - 0.1 for shift in shifts]
-        low, high = np.quantile(resampled_means(by_seed, num=400), [0.025, 0.975])
-        covered += int(low <= 0.02 <= high)
-    assert at_least <= covered / trials <= at_most
+def test_the_error_of_seeds_with_unequal_numbers_of_clients() -> None:
+    """Variances 0.4 of 4 clients and 0.9 of 3: √(0.1 + 0.3) / 2, with 3 + 2 degrees of freedom."""
+    error = error_over_clients(np.array([0.4, 0.9]), [4, 3])
+    assert float(error.size) == pytest.approx(0.4**0.5 / 2)
+    assert error.free == 5
+    assert error_over_clients(np.zeros(2), [1, 1]).free == 1
+    assert error_over_clients(np.zeros(2), [500, 500]).free == MOST_FREE
 
 
-def test_equal_methods_are_found_different_in_few_of_all_comparisons() -> None:
-    """Nine methods without any effect: one of them is called different in about 5 % of comparisons, not in 37 %."""
-    generator = np.random.default_rng(2)
-    wrong = 0
-    for _ in range(60):
-        found = {str(i): difference([generator.normal(0, 0.1, size=20) for _ in range(2)]) for i in range(9)}
-        wrong += any(d is not None and d.verdict in ("higher", "lower") for d in with_verdicts(found).values())
-    assert wrong <= 9
+def test_an_interval_leaves_zero_out_where_its_p_value_is_below_five_percent() -> None:
+    for low_or_high, p in ((0.001, True), (-0.001, False)):
+        shifted = [value - 2 + 4.30265 / 3**0.5 + low_or_high for value in (1.0, 2.0, 3.0)]
+        found = difference([np.array([value] * 3) for value in shifted])
+        assert found is not None
+        assert found.low == pytest.approx(low_or_high, abs=1e-4)
+        assert (found.p is not None and found.p < 0.05) is p
+
+
+def test_one_client_a_seed_is_judged_by_the_seeds_and_a_few_coins() -> None:
+    two = difference([np.array([0.1]), np.array([0.1])])
+    assert two is not None
+    assert (two.low, two.high, two.p) == (0.1, 0.1, 0.5)
+    three = difference([np.array([value]) for value in (1.0, 2.0, 3.0)])
+    assert three is not None
+    assert three.low == pytest.approx(2 - 4.30265 / 3**0.5, rel=1e-5)
+    assert three.p == 0.25
 
 
 def test_holm_by_hand() -> None:
@@ -149,7 +157,7 @@ def test_verdicts() -> None:
     assert equal is not None
     assert better is not None
     assert (equal.p, equal.low, equal.high) == (1.0, 0.0, 0.0)
-    assert better.p == pytest.approx(3 * 2 / 4001)  # the smallest that 4,000 resamples can show, of three
+    assert better.p == 3 * 2.0**-39  # three methods, and forty coins that fall alike, which is more than t allows
 
 
 def test_few_pairs_that_agree_do_not_convince() -> None:
@@ -160,32 +168,6 @@ def test_few_pairs_that_agree_do_not_convince() -> None:
     judged = with_verdicts({"a": found})["a"]
     assert judged is not None
     assert judged.verdict == "no difference shown"
-
-
-def test_twice_the_same() -> None:
-    by_seed = [np.random.default_rng(3).normal(size=50) for _ in range(3)]
-    assert difference(by_seed) == difference(by_seed)
-
-
-def test_many_clients_take_little_memory_and_give_the_standard_error() -> None:
-    values = np.random.default_rng(4).normal(0, 1, size=20_000)
-    means = resampled_means([values, values], num=400)
-    assert means.std() == pytest.approx(values.std() / 40_000**0.5, rel=0.15)
-
-
-def test_the_smallest_and_the_largest_p_value_of_resamples() -> None:
-    """40 pairs that all agree: no resample is on the other side, and 2 · (0 + 1) / 4001 is more than 2 / 2^40."""
-    clients = np.linspace(0.1, 0.2, 20)
-    found = difference([clients, clients])
-    assert found is not None
-    assert found.p == 2 / 4001
-    level = difference([clients - clients.mean(), clients - clients.mean()])
-    assert level is not None
-    assert level.p is not None
-    assert level.p > 0.9
-    turned = difference([-clients, -clients])
-    assert turned is not None
-    assert (turned.p, turned.mean) == (found.p, -found.mean)
 
 
 def test_the_verdict_needs_less_than_five_percent() -> None:
@@ -199,58 +181,15 @@ def test_the_verdict_needs_less_than_five_percent() -> None:
     assert in_words(judged) == "lower"
 
 
-def test_one_client_in_each_of_three_seeds_is_resampled_by_seeds_alone() -> None:
-    """The means of 27 draws of 3 seeds: deviations of −1, 0, 1 stretched by √(3 / 2), so all alike once in 27."""
-    means = resampled_means([np.array([value]) for value in (0.0, 1.0, 2.0)], num=27_000)
-    reach = 1.5**0.5
-    assert {round(value, 9) for value in means} == {round(1 + reach * i / 3, 9) for i in range(-3, 4)}
-    assert np.count_nonzero(means < 1 - 0.99 * reach) / 27_000 == pytest.approx(1 / 27, rel=0.1)
-    found = difference([np.array([value]) for value in (0.0, 1.0, 2.0)])
-    assert found is not None
-    assert found.low == pytest.approx(1 - reach)
-    assert found.high == pytest.approx(1 + reach)
-
-
-def test_clients_of_a_seed_are_drawn_with_that_seed() -> None:
-    """Clients differ in the third seed only: whenever it is not drawn, the mean is one of the seeds' alone."""
-    by_seed = [np.zeros(2), np.zeros(2), np.array([-1.0, 1.0])]
-    means = resampled_means(by_seed, num=20_000)
-    variance = 2.0 / 2  # of a mean of two draws of ±√2
-    assert means.mean() == pytest.approx(0, abs=0.01)
-    assert means.var() == pytest.approx(3 * (1 / 3) * variance / 9, rel=0.05)
-
-
-def test_draws_in_parts_are_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few at once, as of very many clients: every part is filled, none twice."""
-    assert AT_ONCE == 2**20
-    monkeypatch.setattr("fedssa.report.read.statistics.AT_ONCE", 64)
-    values = np.random.default_rng(5).normal(0, 1, size=20)
-    means = resampled_means([values, values + 2], num=4001)
-    assert means.mean() == pytest.approx(values.mean() + 1, abs=0.02)
-    assert means.std() == pytest.approx(values.std(ddof=1) / 40**0.5, rel=0.05)
-
-
-def test_every_resample_is_drawn() -> None:
-    """Of equal values every mean is that value; a place that was never filled would be anything."""
-    assert _means_of_draws(np.ones(3), 5000, np.random.default_rng(0)).tolist() == [1.0] * 5000
-
-
-def test_a_p_value_is_at_most_one() -> None:
-    """Where all differ by nothing, every resample is on both sides of zero."""
-    found = difference([np.zeros(3), np.zeros(3)])
-    assert found is not None
-    assert found.p == 1.0
-
-
-def test_a_single_client_in_one_of_two_seeds_is_enough_to_know_no_interval() -> None:
-    found = difference([np.array([0.1]), np.array([0.1, 0.2, 0.3])])
-    assert found is not None
-    assert (found.low, found.high, found.p) == (None, None, None)
-
-
-def test_the_interval_holds_the_middle_95_percent() -> None:
-    """Both ends are the quantiles 0.025 and 0.975 of the resamples, to the last digit."""
-    by_seed = [np.random.default_rng(seed).normal(size=40) for seed in (6, 7)]
-    found = difference(by_seed)
-    assert found is not None
-    assert [found.low, found.high] == pytest.approx(np.quantile(resampled_means(by_seed), [0.025, 0.975]), rel=1e-12)
+def test_a_table_says_whether_its_verdicts_can_be_trusted() -> None:
+    one, two, five = (Difference(0.1, seeds, 9, p=p) for seeds, p in ((1, None), (2, 0.3), (5, 0.01)))
+    assert trust([None, one]) == "One seed: there are no verdicts, and none should be read into the differences."
+    assert trust([None]) is None
+    told = trust([one, two, None])
+    assert told is not None
+    assert "With 2 seeds and 1 method compared, the first verdict takes a difference of 12.7 standard errors" in told
+    assert told.endswith("“no difference shown” says little.")
+    told = trust([five] * 9)
+    assert told is not None
+    assert "With 5 seeds and 9 methods compared, the first verdict takes a difference of 5.44 standard errors" in told
+    assert told.endswith("“no difference shown” does not mean that there is none.")

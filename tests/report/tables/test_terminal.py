@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,10 @@ from rich.console import Console, RenderableType
 from fedssa.records import Outcome
 from fedssa.report.read.comparison import compare_methods
 from fedssa.report.read.summary import summarise
+from fedssa.report.tables.clients import clients_table
 from fedssa.report.tables.comparison import comparison_tables
-from fedssa.report.tables.terminal import clients_table, partition_table, run_table, runs_table
-from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops
+from fedssa.report.tables.terminal import partition_table, run_table, runs_table
+from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops, without_numbers
 
 
 def lines_of(table: RenderableType, width: int = 200) -> list[list[str]]:
@@ -124,6 +126,22 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
     assert not any("…" in word for words in both for word in words)
 
 
+def test_bytes_are_seen_where_a_method_sends_no_number(tmp_path: Path) -> None:
+    """They take the place of the header's norm, so that the tables stay as wide as they were."""
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    usual = finished_run(tmp_path / "fedssa", rounds, settings("fedssa"))
+    labels = without_numbers(finished_run(tmp_path / "cfd", rounds, settings("cfd")))
+    table = runs_table([summarise(usual), summarise(labels)])
+    assert lines_of(table, 80)[1][1:] == ["%", "±", "s.e.", "val.", "%", "sent", "sent", "round", "outcome"]
+    assert row_of(table, "fedssa")[4:6] == ["75", "336"]  # 30 numbers up twice and 15 down once, 132 and 72 bytes
+    assert row_of(table, "cfd")[-4:-1] == ["0", "336", "1.5"]
+    assert row_of(clients_table(labels), "0")[-2:] == ["112", "0"]
+    assert row_of(clients_table(usual), "0")[-2:] == ["1.50", "25"]
+    runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in (usual, labels)]
+    compared = lines_of(comparison_tables(compare_methods(runs, "fedssa"), "fedssa"), width=50)
+    assert [words[:3] for words in compared if words[0] == "cfd"][-1] == ["cfd", "0", "168"]
+
+
 def test_a_method_without_a_finished_run_has_dashes_for_its_costs(tmp_path: Path) -> None:
     rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
     trained = with_flops(finished_run(tmp_path / "fedgh", rounds, settings("fedgh")), 1_000, server=7_000)
@@ -198,13 +216,28 @@ def test_clients(tmp_path: Path) -> None:
     assert row_of(started, "0") == ["0", "cnn-1", "50.0", "10", "50.0", "0", "start", "–", "–", "0"]
 
 
+def test_a_narrow_terminal_shows_fewer_columns_of_clients_and_cuts_no_name(tmp_path: Path) -> None:
+    run_dir = with_counts(make_run(tmp_path / "run", [{}, {0: 0.5, 1: 0.5, 2: 0.5}]), (4, 1), auc=0.75)
+    names = ("[red]a very long name of a hospital in the land, ward $1_2$", ":smile:", "c")
+    table = clients_table(replace(run_dir, client_names=names))
+    narrow = lines_of(table, 80)
+    # of both classes 5 samples: recall 0.8 and 0.2, F1 8/13 and 2/7
+    assert " ".join(row_of(table, "c")).startswith("c cnn-1 50.0 10 50.0 50.0 % 45.1 % 0.75 1 0 1.500 ")
+    assert " ".join(narrow[3]) == f"{names[0]} 50.0 10"
+    assert narrow[4] == [":smile:", "50.0", "10"]
+    told = "A wider terminal also shows: model, val. %, balanced accuracy, macro F1, auc,"
+    assert " ".join(narrow[-2]).startswith(told)
+
+
 def test_many_clients_are_cut_and_the_rest_summed_up(tmp_path: Path) -> None:
     rounds: list[dict[int, Accuracy]] = [{}, {k: 1.0 if k < 39 else 0.5 for k in range(60)}]
     run_dir = make_run(tmp_path / "run", rounds, settings(partition__clients=60))
     table = clients_table(run_dir)
-    assert table.row_count == 40
+    assert table.num_rows == 40
     assert row_of(table, "…") == ["…", "21", "more", "50.0", "210", "21", "210"]
-    assert clients_table(run_dir, show_all=True).row_count == 60
+    assert clients_table(run_dir, show_all=True).num_rows == 60
+    second = make_run(tmp_path / "second", rounds, settings(partition__clients=60), second="prototype")
+    assert row_of(clients_table(second), "…")[3:5] == ["50.0", "25.0"]
     unheard = make_run(tmp_path / "unheard", [{}], settings(partition__clients=60))
     assert row_of(clients_table(unheard), "…") == ["…", "21", "more", *["–"] * 8]
 

@@ -54,6 +54,7 @@ def test_an_actor_that_sees_all_works(told: dict[str, Any]) -> None:
         ({"token": "another"}, "sees another .*; put --out in a folder that all nodes see"),
         ({"store": "/nowhere/store"}, "does not see /nowhere/store .*; put --out in a folder that all nodes see"),
         ({"data": "/nowhere/data"}, "does not see /nowhere/data; set FEDSSA_CACHE"),
+        ({"on": {"kernel": "torch", "device": "cuda:999"}}, "run.device = 'cuda:999': is not there; this machine has"),
         ({"bits": {"fedssa": "0"}}, "has fedssa .*, the run 0; install the same on all nodes"),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any, Generic
 
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
-from fedssa.core.rounds import run_rounds
+from fedssa.core.rounds import advice_on_rounds, run_rounds
 from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
@@ -33,6 +33,8 @@ from fedssa.runs.lock import RunLock, staging_of
 from fedssa.sites.agreement import Federation
 
 log = logging.getLogger("flwr")  # Flower's own: it is what `flwr log` shows
+
+DEVICE = "cpu"  # a server computes there; a site's device is its own matter
 
 
 @message
@@ -98,7 +100,8 @@ class DeployedRun:
         """Says, once the sites are here, what their coordinator should know about such a federation."""
         federation = self._federation
         method, infos = federation.settings.method, self.checkpoint.known.infos.values()
-        for advice in method.advice(federation.context()):
+        rounds = federation.settings.rounds
+        for advice in (*method.advice(federation.context()), *advice_on_rounds(method, rounds)):
             log.warning("fedssa: %s", advice)
         members = Counter(info.group for info in infos)
         for info in infos if method.groups == "layout" else ():
@@ -148,7 +151,7 @@ def _create(federation: Federation, out: Path) -> RunDir:
         about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
         about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
         staged = RunDir(staging, federation.table, *about_data)
-        fill_run_dir(staged, describe(federation.settings.run.kernel))
+        fill_run_dir(staged, describe(federation.settings.run.kernel, DEVICE))
         start: AnyCheckpoint = Checkpoint(secrets.token_hex(16), -1, 0, Known({}, {}, {}))
         write_durably(_checkpoint_file(staging), seal(start))
         os.rename(staging, out)  # noqa: PTH104 (the commit of the whole directory)
@@ -162,7 +165,7 @@ def _reopen(federation: Federation, out: Path) -> RunDir:
         raise RunDirError(f"{out}: was begun with another federation.toml; only its [deploy] may change")
     if run_dir.outcome():
         raise RunDirError(f"{out}: this run has ended already; see it with: fedssa show {out}")
-    refuse_other(out, run_dir.environment(), federation.settings.run.kernel)
+    refuse_other(out, run_dir.environment(), federation.settings.run.kernel, DEVICE)
     return run_dir
 
 

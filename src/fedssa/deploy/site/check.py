@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
+from fedssa.core.client import AnyMethod
 from fedssa.core.message import num_bytes, tensors_in
 from fedssa.core.public import Public
 from fedssa.core.seeds import one_thread
@@ -30,12 +31,13 @@ class Preview:
     num_bytes: int
     num_payload_bytes: int
     public: str | None  # what public data it has, if the federation has some
+    privacy: str | None  # what the server can learn, if outputs on public samples are sent
     advice: list[str]  # what the method says that its users should know
 
 
 def preview(reference: str, federation: Federation) -> Preview:
     """Shows what the site would send. It is built as client 0, since the id does not matter, and then forgotten."""
-    method, ctx = federation.settings.method, federation.context()
+    method, ctx = federation.settings.method, replace(federation.context(), is_rehearsal=True)
     client = client_from(loaded(reference, federation, 0, reference), federation, 0)
     try:
         info = client.hello(evaluate_start=True)
@@ -67,7 +69,18 @@ def preview(reference: str, federation: Federation) -> Preview:
         num_bytes=sum(map(_size, _fields(said).values())),
         num_payload_bytes=num_bytes(answer.payload),
         public=None if federation.public is None else _in_words(federation.public),
+        privacy=_privacy(method, federation.public),
         advice=[*method.advice(ctx), *advice_on_data(reference, data)],
+    )
+
+
+def _privacy(method: AnyMethod, public: Public | None) -> str | None:
+    if public is None or method.needs_public == "no" or "outputs" not in method.travels:
+        return None
+    return (
+        f"the server knows the {public.num} public samples of a round, so outputs on them are as many questions to "
+        "this site's model: they show which classes it has seen and hint at what it was trained on; logits tell most, "
+        "labels least"
     )
 
 

@@ -17,12 +17,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from fedssa.core.client import Answer, AnyAnswer, AnyMethod
+from fedssa.core.client import Answer, AnyAnswer, AnyMethod, Client
 from fedssa.core.fields import u8
 from fedssa.core.message import from_bytes, message, of, seal, to_bytes, unseal
 from fedssa.core.task import TaskFacts, facts_of
-from fedssa.core.tensors import Tensors
 from fedssa.errors import AnswerError, RunDirError
+from fedssa.models.fingerprint import fingerprint
 from fedssa.runs.files import write_durably
 from fedssa.runs.system import try_lock
 from fedssa.sites.agreement import Federation
@@ -38,11 +38,13 @@ class Saved:
     task: TaskFacts
     answer: Annotated[Tensor, u8("bytes")]  # the bytes that are sent, since their content depends on the method
     state: dict[str, Tensor]
+    model: str | None = None  # the fingerprint of the site's model; states of earlier editions have none
 
     @classmethod
-    def after(cls, run: str, t: int, federation: Federation, answer: AnyAnswer, state: Tensors) -> "Saved":
+    def after(cls, run: str, t: int, federation: Federation, answer: AnyAnswer, client: Client) -> "Saved":
         blob = torch.frombuffer(bytearray(to_bytes(answer)), dtype=torch.uint8)
-        return cls(run, t, federation.agreement, facts_of(federation.task), blob, state)
+        facts = federation.agreement, facts_of(federation.task)
+        return cls(run, t, *facts, blob, client.state(), fingerprint(client.net))
 
     def answer_of(self, method: AnyMethod) -> AnyAnswer:
         return from_bytes(of(Answer, method.messages().up), self.answer.numpy().tobytes())

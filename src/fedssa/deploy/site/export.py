@@ -12,6 +12,7 @@ from fedssa.core.task import Task, TaskFacts
 from fedssa.core.tensors import copy_in, load_sealed, module_state, own, save_sealed
 from fedssa.deploy.site.disk import Saved, StateDir
 from fedssa.errors import AnswerError, RunDirError
+from fedssa.models.fingerprint import check_unchanged
 from fedssa.runs.files import write_durably
 from fedssa.sites.site import load_net
 
@@ -22,6 +23,7 @@ def export_model(state_dir: Path, target: Path, run: str | None = None) -> Saved
         raise RunDirError(f"{state_dir}: holds no model{f' of run {run}' if run else ''}; has this site taken part?")
     net = {name.removeprefix("net."): own(t) for name, t in saved.state.items() if name.startswith("net.")}
     about = {"task": json.dumps(asdict(saved.task)), "run": saved.run, "round": str(saved.t)}
+    about |= {} if saved.model is None else {"model": saved.model}
     try:
         write_durably(target, save_sealed(net, about))
     except OSError as error:
@@ -37,6 +39,7 @@ def load_exported(path: Path, site: str) -> SplitModel:
     except (OSError, ValueError, KeyError, TypeError, AnswerError) as error:
         raise RunDirError(f"{path}: is not an exported model ({error})") from error
     net = _built(site, task)
+    check_unchanged(path, site, net, about.get("model"))
     copy_in(weights, module_state(net))
     return net.eval()
 

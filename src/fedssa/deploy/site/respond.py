@@ -15,6 +15,7 @@ from fedssa.core.client import AnyAnswer, Client
 from fedssa.deploy.messages import Refusal, Reply, Request, Why, agreement_in, request_in, to_records
 from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
 from fedssa.errors import AnswerError, Diverged, FedSSAError, SettingsError
+from fedssa.models.fingerprint import check_unchanged
 from fedssa.sites.agreement import Federation, OtherPublicData, read_federation
 from fedssa.sites.site import advice_on_data, client_of
 
@@ -90,10 +91,11 @@ def _run_round(request: Request[Any], federation: Federation, site: str, client_
             return saved.answer_of(method)
         client = client_of(site, federation, client_id)
         if saved:
+            check_unchanged(disk.folder, site, client.net, saved.model, lambda told: log.warning("fedssa: %s", told))
             client.load_state(saved.state)
         _check_downlink(request, federation, client)
         answer = client.run_round(request.down, request.t)
-        disk.save(Saved.after(request.run, request.t, federation, answer, client.state()))
+        disk.save(Saved.after(request.run, request.t, federation, answer, client))
     log.info("fedssa: round %d: loss %.4f, test accuracy %.2f %%", request.t, answer.loss, 100 * answer.scores.headline)
     return answer
 

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from fedssa.kernels.devices import CPU
+
 Fusion = Literal["sum", "convex", "replace"]
 
 
@@ -75,7 +77,7 @@ def fused(theirs: Tensor, mine: Tensor, mu: float, fusion: Fusion) -> Tensor:
 
 
 def class_mask(classes: Sequence[int], num_classes: int) -> Tensor:
-    mask = torch.zeros(num_classes, dtype=torch.bool)
+    mask = torch.zeros(num_classes, dtype=torch.bool, device=CPU)
     mask[list(classes)] = True
     return mask
 

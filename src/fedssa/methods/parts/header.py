@@ -31,7 +31,7 @@ def header_of(client: Client) -> Header:
 
 
 def replace_header(client: Client, header: Header) -> None:
-    set_header_rows(client.net.header, torch.arange(len(header.rows)), header.rows)
+    set_header_rows(client.net.header, torch.arange(len(header.rows), device=client.device), header.rows)
 
 
 def mean_header(uploads: Sequence[Upload[Header]], weights: Literal["equal", "count"]) -> GlobalHeader:

@@ -64,7 +64,7 @@ def compressed(vector: Tensor, shapes: Sequence[torch.Size], energy: float) -> L
         factors = _factors(matrix, energy) if len(shape) > 1 else None
         numbers += [part] if factors is None else [factor.reshape(-1) for factor in factors]
         sizes.append((*matrix.shape, 0 if factors is None else len(factors.s)))
-    return LowRank(torch.cat(numbers), torch.tensor(sizes, dtype=torch.int64).reshape(-1, 3))
+    return LowRank(torch.cat(numbers), torch.tensor(sizes, dtype=torch.int64, device=vector.device).reshape(-1, 3))
 
 
 def _factors(matrix: Tensor, energy: float) -> Factors | None:

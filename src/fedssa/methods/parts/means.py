@@ -14,11 +14,20 @@ def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     first = values[0]
     if not first.is_floating_point():
         return torch.stack(list(values)).amax(dim=0)
-    weight = torch.tensor(weights, dtype=first.dtype)
+    weight = torch.tensor(weights, dtype=first.dtype, device=first.device)
     share = weight / weight.sum()
     result = torch.full_like(first, -0.0)  # the zero that leaves every number as it is, -0.0 too
     for k, value in enumerate(values):
         result += share[k] * value
+    return result
+
+
+def mean_of_rows(values: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Takes the mean of each row, [n, S], with weights of its own, [n]; equal ones give the bits of `mean`."""
+    total = torch.stack(list(weights)).sum(dim=0)
+    result = torch.full_like(values[0], -0.0)
+    for value, weight in zip(values, weights, strict=True):
+        result += (weight / total)[:, None] * value
     return result
 
 
@@ -32,5 +41,10 @@ def kl(teacher: Tensor, student: Tensor) -> Tensor:
 
     No gradient reaches the teacher.
     """
+    return kl_of_each(teacher, student).mean()
+
+
+def kl_of_each(teacher: Tensor, student: Tensor) -> Tensor:
+    """Returns the same for each sample: [B]."""
     log_p = log_softmax(teacher.detach(), dim=1)
-    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1).mean()
+    return (log_p.exp() * (log_p - log_softmax(student, dim=1))).sum(dim=1)

@@ -1,11 +1,62 @@
-"""Clients' outputs on public samples can be compared, whatever their models are."""
+"""Clients' outputs on public samples can be compared, whatever their models are.
+
+In round t a client receives what is about X_t and uploads what is about X_{t+1}.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
 
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from fedssa.core.client import Client
 from fedssa.core.context import Context
+from fedssa.core.fields import bounded, probabilities
+from fedssa.core.message import message
+from fedssa.core.method import Upload
 from fedssa.core.training import outputs
+from fedssa.methods.parts.means import mean
+
+
+@message
+class Outputs:
+    """Holds softmax outputs on the public samples of one round."""
+
+    outputs: Annotated[Tensor, probabilities("P", "S")]
+
+
+@message
+class SoftLabels:
+    """The server has these for the coming round; they are None before the first upload."""
+
+    outputs: Annotated[Tensor | None, probabilities("P", "S")] = None
+
+
+@message
+class Logits:
+    """Holds logits on the public samples of one round."""
+
+    logits: Annotated[Tensor, bounded("P", "S")]
+
+
+@message
+class Consensus:
+    """The server has the mean logits for the coming round; they are None before the first upload."""
+
+    logits: Annotated[Tensor | None, bounded("P", "S")] = None
+
+    def sent(self) -> Logits | None:
+        return None if self.logits is None else Logits(self.logits)
+
+
+def next_logits(client: Client, ctx: Context) -> Logits:
+    """Returns the outputs of the client's net on X_{t+1}."""
+    return Logits(outputs(client, ctx.public_next))
+
+
+def consensus(uploads: Sequence[Upload[Logits]]) -> Consensus:
+    """Returns the mean over this round's participants, in which all count alike."""
+    return Consensus(mean([upload.payload.logits for upload in uploads], [1] * len(uploads)))
 
 
 def next_probabilities(client: Client, ctx: Context) -> Tensor:

@@ -1,6 +1,6 @@
 """These figures show the spread of the clients' accuracies, and who gains over training alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,23 +24,33 @@ Floats = NDArray[np.float64]
 
 def box_plot(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     """Draws all seeds' clients together; it leaves out runs that have not finished."""
+    found = {label: [run.summary for run in runs if _finished(run)] for label, runs in group.by_label.items()}
     values = {
-        label: np.array([100 * a for run in runs if _finished(run) for a in run.summary.accuracies.values()])
-        for label, runs in group.by_label.items()
+        label: np.array([100 * a for run in runs for a in run.accuracies.values()]) for label, runs in found.items()
     }
-    return client_figure(values, styles)
+    names = {
+        label: [run.run_dir.client_name(client) for run in runs for client in run.accuracies]
+        for label, runs in found.items()
+        if all(run.run_dir.has_names for run in runs)
+    }
+    return client_figure(values, styles, names=names)
 
 
 def client_figure(
-    values: Mapping[str, Floats], styles: Mapping[str, Style], least_height: float = 0.0
+    values: Mapping[str, Floats],
+    styles: Mapping[str, Style],
+    least_height: float = 0.0,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> Figure | None:
-    """Draws a row for each method that has clients: dots, a box and their mean; None if none has."""
+    """Draws a row for each method that has clients: dots, a box and their mean; None if none has.
+
+    `names` are the clients', if they have some: a dot tells its own where the pointer rests.
+    """
     shown = [method for method in styles if len(values.get(method, ()))]
     if not shown:
         return None
     every = np.concatenate([values[method] for method in shown])
     height = max(least_height, 80 + ROW * len(shown))
-    names = [shortened(method) for method in shown]
     around = frame(
         list(every),
         [],
@@ -49,11 +59,11 @@ def client_figure(
         height=height,
         left=LABEL_ROOM,
         right=MEAN_ROOM,
-        y_names=names,
+        y_names=[shortened(method) for method in shown],
     )
     items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
     for row, method in enumerate(shown):
-        items += _box(around, row, values[method], styles[method])
+        items += _box(around, row, values[method], styles[method], (names or {}).get(method, ()))
     reading = (
         "A dot is a client’s own model at the end, the box holds the middle half of them, the bar is the median "
         "and the white-edged mark the mean: a short box far right is what one wants."
@@ -66,20 +76,26 @@ def _finished(run: Found) -> bool:
     return run.summary.outcome == "finished"
 
 
-def _box(around: Frame, row: int, values: Floats, style: Style) -> list[Item]:
+def _box(around: Frame, row: int, values: Floats, style: Style, names: Sequence[str]) -> list[Item]:
     y, x = around.y(row), around.x
     quarter, median, three_quarters = np.quantile(values, [0.25, 0.5, 0.75])
     reach = 1.5 * (three_quarters - quarter)
     low, high = values[values >= quarter - reach].min(), values[values <= three_quarters + reach].max()
-    some = values[:: 1 + len(values) // MOST_DOTS]
+    step = 1 + len(values) // MOST_DOTS
+    some = values[::step]
     half = min(max(9.0, 0.2 * (around.y(1) - around.y(0))), 20.0)
     dots = tuple((x(value), y + 1.67 * half * (i * GOLDEN % 1 - 0.5)) for i, value in enumerate(some))
     box = [
         (x(quarter), y - half), (x(three_quarters), y - half), (x(three_quarters), y + half), (x(quarter), y + half),
     ]  # fmt: skip
-    series = style.series
+    series, opacity = style.series, 0.65 if len(some) <= 100 else 0.4
+    told = [f"{style.label}, {name}: {value:.2f} %" for name, value in zip(names[::step], some, strict=False)]
     return [
-        Dots(dots, style.ink, 4.5, 0.65 if len(some) <= 100 else 0.4, series),
+        Dots(dots, style.ink, 4.5, opacity, series),
+        *(
+            Mark(*dot, "circle", style.ink, 5, opacity=0.65, told=one, series=series)
+            for dot, one in zip(dots, told, strict=False)
+        ),
         Line(((x(low), y), (x(quarter), y)), "ink", 1.2, series=series),
         Line(((x(three_quarters), y), (x(high), y)), "ink", 1.2, series=series),
         Line((*box, box[0]), "ink", 1.2, series=series),

@@ -9,6 +9,7 @@ from fedssa.report.figures.scene import Figure, Item, Line, Mark
 from fedssa.report.figures.style import Style
 from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.groups import Group
+from fedssa.report.read.names import file_names
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Family:
     """A family holds experiments that differ in the axis only, by its value."""
 
     axis: Axis
+    name: str  # of files
     members: tuple[tuple[float, Group], ...]
 
 
@@ -55,8 +57,10 @@ def families(groups: Sequence[Group]) -> list[Family]:
                 section = {**group.settings[axis.section], axis.key: None}
                 rest = json.dumps({**group.settings, axis.section: section}, sort_keys=True)
                 together.setdefault(rest, {})[float(value)] = group
+        several = [sorted(m.items(), key=lambda pair: pair[0]) for m in together.values() if len(m) > 1]
+        names = file_names([members[0][1] for members in several], without=axis.key)
         found += [
-            Family(axis, tuple(sorted(m.items(), key=lambda pair: pair[0]))) for m in together.values() if len(m) > 1
+            Family(axis, f"{axis.name}-{name}", tuple(members)) for name, members in zip(names, several, strict=True)
         ]
     return found
 
@@ -87,4 +91,4 @@ def family_figure(family: Family, styles: Mapping[str, Style]) -> Figure | None:
             items.append(Mark(x, y, style.shape, style.ink, 8.5, told=told, series=style.series))
     reading = f"{axis.reading}; a line is the mean of the seeds, a bar reaches from the lowest to the highest."
     legend = tuple(styles[method] for method in shown)
-    return Figure(axis.name, axis.title, reading, WIDTH, HEIGHT, tuple(items), legend)
+    return Figure(family.name, axis.title, reading, WIDTH, HEIGHT, tuple(items), legend)

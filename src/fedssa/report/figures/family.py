@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedssa.report.figures.scene import Figure, Item, Line, Mark, Words, text_width
 
-NAMES, LANE, ROW = 152.0, 80.0, 25.0  # pixels: of the names, from one column to the next, and from line to line
+NAMES, LANE, ROW = 178.0, 80.0, 25.0  # pixels: of the names, from one column to the next, and from line to line
 TOP, BAND = 52.0, 40.0  # above the first band, and for the heading of a band
 TEXT = 14.0
 NOTHING = "nothing"

@@ -13,6 +13,7 @@ from fedssa.report.figures.scene import Figure
 from fedssa.report.figures.style import Style
 from fedssa.report.read.collection import Found
 from fedssa.report.read.groups import Group
+from fedssa.report.read.names import slug
 from fedssa.report.read.paper import paper_percent
 
 MOST_GROUPS = 24  # with figures; the others have their tables
@@ -44,21 +45,17 @@ def _representations(group: Group, styles: Mapping[str, Style]) -> tuple[list[Fi
             runs.setdefault(group.labels[run.name], run)
     figures: list[Figure] = []
     troubles = []
-    for number, label in enumerate([label for label in styles if label in runs][:MOST_TSNE]):
+    for label in [label for label in styles if label in runs][:MOST_TSNE]:
         run = runs[label]
         try:
             drawn = tsne_figures(run.summary.run_dir, f"{label}, seed {run.summary.seed}")
         except FedSSAError as error:
             troubles.append(f"No t-SNE of {label}: {error}.")
         else:
-            figures += [_renamed(figure, number) for figure in drawn]
+            figures += [replace(figure, name=f"{figure.name}-{slug(label, longest=100)}") for figure in drawn]
     if len(runs) > MOST_TSNE:
         troubles.append(f"t-SNE of the first {MOST_TSNE} of {len(runs)} methods.")
     return figures, troubles
-
-
-def _renamed(figure: Figure, number: int) -> Figure:
-    return replace(figure, name=f"{figure.name}-{number + 1}")
 
 
 def series_in(figures: Sequence[Figure]) -> list[int]:

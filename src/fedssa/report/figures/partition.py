@@ -1,6 +1,7 @@
 """Tiles show who holds which classes: one for each client and class, the darker the more training samples."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from fedssa.report.figures.scene import FONT_SIZE, Figure, Item, Tiles, Words, p
 
 FEWEST, MOST = "#dcebf7", "#08306b"
 SHADES = 32
-TOP, BOTTOM, GAP, BAR, BAR_ROOM = 14.0, 52.0, 22.0, 14.0, 64.0  # pixels: above, below, then the scale at the right
+TOP, BELOW, GAP, BAR, BAR_ROOM = 14.0, 44.0, 22.0, 14.0, 64.0  # pixels: above, below, then the scale at the right
+LINE = 20.0  # pixels of height of a client's name
 WIDEST, TALLEST = 960.0, 620.0
 MOST_COLUMNS = 600  # where there are more clients, a column is the mean of neighbours
 COUNTS_UP_TO = (30, 25)  # clients and classes, for which counts are written into the tiles
@@ -31,9 +33,12 @@ def partition_figure(counts: Counts, class_names: Sequence[str], names: Sequence
     merged, most = _merged(counts, per_column), float(max(counts.max(), 1))
     x_edges = left + width * np.minimum(np.arange(len(merged) + 1) * per_column, num_clients) / num_clients
     y_edges = TOP + height * np.arange(num_classes + 1) / num_classes
+    called, bottom = _called(names or [str(k) for k in range(num_clients)], width, float(y_edges[-1]))
     items: list[Item] = [
         *_tiles(merged, x_edges, y_edges, most),
-        *_axis_labels(class_names, names or [str(k) for k in range(num_clients)], x_edges, y_edges),
+        *_class_labels(class_names, x_edges, y_edges),
+        *(replace(words, x=left + words.x) for words in called),
+        Words(left + width, bottom + 34, "client", anchor="end"),
         *_scale(left + width + GAP, height, most),
     ]
     if num_clients <= COUNTS_UP_TO[0] and num_classes <= COUNTS_UP_TO[1]:
@@ -42,7 +47,7 @@ def partition_figure(counts: Counts, class_names: Sequence[str], names: Sequence
     merging = f", mean of {per_column} clients a column" if per_column > 1 else ""
     title = f"Training samples of {clients} by class{merging} (white: none)"
     whole = max(left + width + GAP + BAR + BAR_ROOM, 30 + text_width(title, FONT_SIZE + 1.5))
-    return Figure("partition", title, "", whole, TOP + height + BOTTOM, tuple(items))
+    return Figure("partition", title, "", whole, bottom + BELOW, tuple(items))
 
 
 def _merged(counts: Counts, per_column: int) -> NDArray[np.float64]:
@@ -65,14 +70,20 @@ def _shade(share: float) -> str:
     return mixed(FEWEST, MOST, share)
 
 
-def _axis_labels(class_names: Sequence[str], names: Sequence[str], x: Counts, y: Counts) -> Iterator[Words]:
-    bottom, width, height = float(y[-1]), float(x[-1] - x[0]), float(y[-1] - y[0])
-    for s in _thinned(len(class_names), int(height / 16)):
+def _class_labels(class_names: Sequence[str], x: Counts, y: Counts) -> Iterator[Words]:
+    for s in _thinned(len(class_names), int(float(y[-1] - y[0]) / 16)):
         yield Words(float(x[0]) - 8, float(y[s] + y[s + 1]) / 2 + 5, class_names[s], anchor="end")
-    room = max(40.0, *(text_width(name) + 8 for name in names))
-    for client in _thinned(len(names), int(width / room)):
-        yield Words(float(x[0]) + width * (client + 0.5) / len(names), bottom + 20, names[client])
-    yield Words(float(x[-1]), bottom + 42, "client", anchor="end")
+
+
+def _called(names: Sequence[str], width: float, top: float) -> tuple[list[Words], float]:
+    """Returns the clients' names below the tiles, and where these end; where names lack room they are turned."""
+    widest = max(map(text_width, names))
+    turned = len(names) * (widest + 8) > width and not all(name.isdecimal() for name in names)
+    room = LINE if turned else max(40.0, widest + 8)
+    places = [(width * (k + 0.5) / len(names), names[k]) for k in _thinned(len(names), int(width / room))]
+    if turned:
+        return [Words(x + 5, top + 8, name, anchor="end", turned=True) for x, name in places], top + widest - 8
+    return [Words(x, top + LINE, name) for x, name in places], top + 8
 
 
 def _scale(x: float, height: float, most: float) -> Iterator[Item]:

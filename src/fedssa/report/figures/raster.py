@@ -37,13 +37,25 @@ def png(figure: Figure) -> bytes:
     brush = ImageDraw.Draw(image)
     for item in whole.items:
         if isinstance(item, Words):
-            font = _font(SCALE * LETTERS * item.size, item.bold)
-            place = (SCALE * item.x, SCALE * item.y)
-            brush.text(place, item.text, fill=plain_colour(item.ink), font=font, anchor=ANCHORS[item.anchor])
+            _write(brush, item)
     content = BytesIO()
     inks = dict.fromkeys(["paper", *(item.ink for item in whole.items)])
     _with_palette(image, [plain_colour(ink) for ink in inks]).save(content, format="png", compress_level=6)
     return content.getvalue()
+
+
+def _write(brush: Any, words: Words) -> None:
+    font, colour = _font(SCALE * LETTERS * words.size, words.bold), plain_colour(words.ink)
+    place = (SCALE * words.x, SCALE * words.y)
+    if not words.turned:
+        brush.text(place, words.text, fill=colour, font=font, anchor=ANCHORS[words.anchor])
+        return
+    from PIL import Image, ImageFont
+
+    _, above, _, _ = font.getbbox(words.text, anchor="ls")
+    below = {"start": 1.0, "middle": 0.5, "end": 0.0}[words.anchor] * font.getlength(words.text)
+    turned = ImageFont.TransposedFont(font, Image.Transpose.ROTATE_90)
+    brush.text((place[0] + above, place[1] - below), words.text, fill=colour, font=turned)
 
 
 def _with_palette(image: Any, colours: list[str]) -> Any:

@@ -66,6 +66,7 @@ class Words:
     size: float = FONT_SIZE
     bold: bool = False
     series: int | None = None
+    turned: bool = False  # read from below
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,7 @@ def _element(item: Item) -> str:
         return f'<path d="{path}" style="fill:{paint(item.ink)}{opacity}" shape-rendering="crispEdges"/>'
     style = f"fill:{paint(item.ink)};font-size:{_n(item.size)}px" + (";font-weight:600" if item.bold else "")
     place = f'x="{_n(item.x)}" y="{_n(item.y)}" text-anchor="{item.anchor}"'
+    place += f' transform="rotate(-90 {_n(item.x)} {_n(item.y)})"' if item.turned else ""
     return f'<text {place} style="{style}">{escape(item.text)}</text>'
 
 

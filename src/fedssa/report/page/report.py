@@ -21,11 +21,12 @@ from fedssa.report.page.directory import write_report
 from fedssa.report.read.collection import Gathered, gather
 from fedssa.report.read.comparison import TARGET_SHARE
 from fedssa.report.read.finding import finding, findings
-from fedssa.report.read.groups import Group, flat, group_runs, slug, subtitle, title
-from fedssa.report.read.statistics import LEVEL, NUM_RESAMPLES, RESAMPLE_SEEDS_FROM
+from fedssa.report.read.groups import Group, flat, group_runs, subtitle, title
+from fedssa.report.read.names import file_names
+from fedssa.report.read.statistics import LEVEL
 from fedssa.report.read.summary import diverged_in_words
 from fedssa.report.tables.accuracy import accuracy_table
-from fedssa.report.tables.breakdown import architecture_table, class_table
+from fedssa.report.tables.breakdown import architecture_table, class_table, client_table
 from fedssa.report.tables.costs import cost_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
@@ -57,9 +58,9 @@ HOW: tuple[tuple[str, str], ...] = (
     ),
     (
         "Interval",
-        f"The middle {100 * LEVEL:.0f} % of {NUM_RESAMPLES:,} means of resamples: clients are drawn again within their "
-        f"seed, and from {RESAMPLE_SEEDS_FROM} seeds on the seeds are drawn again too. With two seeds it speaks of "
-        "clients, not of other seeds; with one there is none. Three seeds are few: take it as rough.",
+        f"Student’s t over the seeds, at {100 * LEVEL:.0f} %: each seed is one number, the mean of its clients’ "
+        "differences. It is never shorter than what the clients alone would give, since few seeds may agree by chance. "
+        "With one seed there is none; with two or three it is long.",
     ),
     (
         "Verdict",
@@ -103,7 +104,7 @@ class Section:
     finding: str
     table: Table
     more: tuple[Table, ...]  # costs, and accuracy by architecture
-    by_class: Table | None
+    folded: tuple[Table, ...]  # accuracy by client, and recall by class
     settings: tuple[tuple[str, str], ...]
     figures: tuple[Drawn, ...]
     series: tuple[int, ...]
@@ -111,7 +112,7 @@ class Section:
 
     @property
     def tables(self) -> list[Table]:
-        return [self.table, *self.more, *([self.by_class] if self.by_class else [])]
+        return [self.table, *self.more, *self.folded]
 
 
 def write(folders: Sequence[Path], out: Path) -> Gathered:
@@ -140,8 +141,9 @@ def contents(gathered: Gathered) -> dict[str, bytes]:
     seen = styles((group.labels[run.name], run.summary.run_dir) for group in groups for run in group.members)
     found: dict[str, bytes] = {}
     across = [figure for family in families(groups) if (figure := family_figure(family, seen))]
-    drawn_across = [_drawn(figure, f"{number + 1:02d}-{figure.name}", found) for number, figure in enumerate(across)]
-    sections = [_section(number, group, seen, found) for number, group in enumerate(groups)]
+    drawn_across = [_drawn(figure, figure.name, found) for figure in across]
+    names = file_names(groups)
+    sections = [_section(number, group, names[number], seen, found) for number, group in enumerate(groups)]
     overview, runs = at_a_glance(groups, seen), runs_table(groups, seen)
     tables = [*([overview] if overview else []), *(table for section in sections for table in section.tables), runs]
     name = "Runs of one experiment" if len(groups) == 1 else f"{len(groups)} experiments"
@@ -161,8 +163,7 @@ def contents(gathered: Gathered) -> dict[str, bytes]:
     return {"index.html": page.encode(), "tables.md": markdown(tables, name).encode(), **found}
 
 
-def _section(number: int, group: Group, seen: Mapping[str, Style], found: dict[str, bytes]) -> Section:
-    name = slug(number, group)
+def _section(number: int, group: Group, name: str, seen: Mapping[str, Style], found: dict[str, bytes]) -> Section:
     figures, untold = figures_of(group, seen) if number < MOST_GROUPS else ([], [])
     if number >= MOST_GROUPS:
         untold = [f"Figures are drawn for the first {MOST_GROUPS} experiments; report on fewer runs to see these."]
@@ -177,7 +178,7 @@ def _section(number: int, group: Group, seen: Mapping[str, Style], found: dict[s
         finding=finding(group),
         table=accuracy_table(group, seen, name),
         more=tuple(filter(None, (cost_table(group, seen, name), architecture_table(group, seen, name)))),
-        by_class=class_table(group, seen, name),
+        folded=tuple(filter(None, (client_table(group, seen, name), class_table(group, seen, name)))),
         settings=tuple(settings),
         figures=tuple(_drawn(figure, f"{name}-{figure.name}", found) for figure in figures),
         series=tuple(series_in(figures)),

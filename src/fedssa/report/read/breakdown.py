@@ -1,4 +1,4 @@
-"""Accuracy is broken down by architecture, and recall by class; over all finished runs of each method."""
+"""Accuracy is broken down by architecture and client, and recall by class; over all finished runs of each method."""
 
 import statistics
 
@@ -15,6 +15,17 @@ def accuracies_of(group: Group) -> dict[str, dict[str, list[float]]]:
             for arch, accuracies in by_architecture(run).items():
                 found.setdefault(label, {}).setdefault(arch, []).extend(accuracies)
     return found
+
+
+def clients_of(group: Group) -> dict[str, dict[str, float]]:
+    """Returns method → name of a client → its accuracy, the mean over seeds; nothing where clients have no names."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for label, runs in _finished(group).items():
+        for run in runs:
+            for client, accuracy in run.accuracies.items() if run.run_dir.has_names else ():
+                name = run.run_dir.client_name(client)
+                found.setdefault(label, {}).setdefault(name, []).append(accuracy)
+    return {label: {name: statistics.fmean(a) for name, a in by_name.items()} for label, by_name in found.items()}
 
 
 def recall_of(group: Group) -> dict[str, dict[int, float]]:

@@ -29,6 +29,7 @@ class MethodRow:
     second_accuracies: dict[str, float]  # mean over seeds, by the kinds of inference besides the headline's
     measures: dict[str, float]  # mean over seeds of what clients are measured by besides accuracy
     outcome: str
+    steps: float | None = None  # of SGD that a client took, mean over clients and seeds
 
     @property
     def mean(self) -> float | None:
@@ -70,6 +71,7 @@ def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
         second_accuracies=_means([run.second_accuracies for run in finished.values()]),
         measures=_means([run.measures for run in finished.values()]),
         outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
+        steps=statistics.fmean(run.steps for run in finished.values()) if finished else None,
     )
 
 

@@ -6,7 +6,7 @@ added to the clients' training.
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fedssa.records import ClientRecord, RoundRecord
@@ -59,6 +59,15 @@ def traffic(participations: Iterable[ClientRecord]) -> Traffic:
     return Traffic(*(sum(column) for column in zip(*sent, strict=True))) if sent else Traffic(0, 0, 0, 0, 0)
 
 
+def costs_of(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:
+    """Returns what each round has cost; what the server trains before the first one counts with it."""
+    costs = [cost_of_round(record) for record in records if record.t >= 0]
+    before = sum(record.server_flops or 0 for record in records if record.t < 0)
+    if costs and before:
+        costs[0] = replace(costs[0], server_flops=before + (costs[0].server_flops or 0))
+    return tuple(costs)
+
+
 def cost_of_round(record: RoundRecord) -> Cost:
     sent = traffic(record.clients)
     tuning = _joined([client.tuning_flops for client in record.clients], sum)
@@ -70,6 +79,11 @@ def extra_flops(costs: Iterable[Cost | None]) -> list[str]:
     """Names those that any of the costs has, as a column each."""
     found = {name for cost in costs if cost for name, flops in cost.extra_flops.items() if flops is not None}
     return sorted(found)
+
+
+def is_hidden_by_numbers(costs: "Iterable[Cost | Traffic | None]") -> bool:
+    """Tells whether somebody sends bytes but no floating-point number, so that numbers alone would hide it."""
+    return any(one.bytes and not one.numbers for one in costs if one is not None)
 
 
 def short(number: float) -> str:

@@ -3,7 +3,7 @@
 FLOPs are left out, since sites do not count them, and they follow from everything else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
@@ -23,7 +23,8 @@ def differences(one: RunDir, other: RunDir) -> list[str]:
             there, record = (one, mine) if theirs is None else (other, theirs)
             told.append(f"{_round(record.t)}: only {there.path} has it")
             continue
-        told += [f"{_round(mine.t)}: {place} is {_short(a)} and {_short(b)}" for place, a, b in _unequal(mine, theirs)]
+        unequal = _unequal(mine, theirs, one.client_name)
+        told += [f"{_round(mine.t)}: {place} is {_short(a)} and {_short(b)}" for place, a, b in unequal]
     return told
 
 
@@ -36,22 +37,23 @@ def _round(t: int) -> str:
     return "the start" if t < 0 else f"round {t}"
 
 
-def _unequal(one: RoundRecord, other: RoundRecord) -> Iterator[tuple[str, Any, Any]]:
-    mine, theirs = (dict(_leaves(asdict(record))) for record in (one, other))
+def _unequal(one: RoundRecord, other: RoundRecord, name: Callable[[int], str]) -> Iterator[tuple[str, Any, Any]]:
+    mine, theirs = (dict(_leaves(asdict(record), name)) for record in (one, other))
     for place in dict.fromkeys([*mine, *theirs]):
         pair = mine.get(place, NOTHING), theirs.get(place, NOTHING)
         if pair[0] != pair[1]:
             yield place, *pair
 
 
-def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: Callable[[int], str], place: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key not in NOT_COMPARED:
-                yield from _leaves(part, f"{place} {key}".lstrip())
+                yield from _leaves(part, name, f"{place} {key}".lstrip())
     elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
         for client in value:
-            yield from _leaves({key: part for key, part in client.items() if key != "id"}, f"client {client['id']}")
+            of_client = {key: part for key, part in client.items() if key != "id"}
+            yield from _leaves(of_client, name, f"client {name(client['id'])}")
     else:
         yield place, value
 

@@ -1,7 +1,6 @@
 """Runs may be compared if they are equal in everything but the method and the seed."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,7 +161,12 @@ def title(group: Group) -> str:
         parts.append(str(partition.get("name", "")))
     if isinstance(rounds.get("fraction"), (int, float)):
         parts.append(f"{100 * rounds['fraction']:.3g} % a round")
-    return ", ".join(filter(None, [*parts, *_public_words(group)]))
+    return ", ".join(filter(None, [*parts, *_trained_words(group), *_public_words(group)]))
+
+
+def _trained_words(group: Group) -> list[str]:
+    total, epochs = group.settings["rounds"]["total"], group.settings["local"]["epochs"]
+    return [f"{total} round{'s' * (total != 1)} of {epochs} epoch{'s' * (epochs != 1)}"]
 
 
 def _public_words(group: Group) -> list[str]:
@@ -176,17 +180,9 @@ def _public_words(group: Group) -> list[str]:
 
 def subtitle(group: Group) -> str:
     local = group.settings["local"]
-    parts = [
-        f"{group.settings['rounds']['total']} rounds",
-        f"{local['epochs']} local epoch{'s' * (local['epochs'] != 1)}",
-    ]
-    parts += [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
+    parts = [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
     if per_round := group.settings.get("public", {}).get("per_round"):
         parts.append(f"{per_round} public samples a round")
+    elif group.settings.get("public"):
+        parts.append("all public samples in every round")
     return " · ".join([*parts, group.version])
-
-
-def slug(index: int, group: Group) -> str:
-    """Returns a name for files, numbered from 1."""
-    data = re.sub(r"[^a-z0-9]+", "-", group.settings["data"].lower()).strip("-")[:20] or "data"
-    return f"{index + 1:02d}-{data}-n{group.settings['partition']['clients']}"

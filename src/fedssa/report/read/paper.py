@@ -36,6 +36,8 @@ def paper_percent(group: Group, method: str) -> float | None:
     if group.paper_cell is None:
         return None
     scenario, data, clients = group.paper_cell
-    name = method.split(",")[0]
+    name, *options = method.split(", ")
+    if any(option.startswith("header_scale = ") and option != "header_scale = 1.0" for option in options):
+        return None  # the paper's headers are the usual ones
     tables = (scenario, "ablation-m1", "ablation-m2") if scenario == "hetero" else (scenario,)
     return next((found for table in tables if (found := paper_figure(table, data, clients, name)) is not None), None)

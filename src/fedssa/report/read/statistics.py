@@ -1,27 +1,35 @@
 """A difference between two methods has an interval, a p-value and a verdict, which is what may be said of it.
 
 Clients are compared with themselves: the same client of the same seed, with one method and with the other, so what
-makes clients easy or hard falls out. The clients of one seed share a partition and cohorts, so they are resampled
-within their seed; from three seeds on the seeds are resampled too. p-values come from the same resamples as the
-interval, so that the two never contradict each other; a test that flips signs would have to take the clients of a
-seed for independent.
+makes clients easy or hard falls out. The clients of one seed share a partition and cohorts, so a seed is one value, and
+Student's t over the seeds' means says what other seeds may bring. Few seeds may agree by chance, the sooner as
+accuracies are shares of few test samples: so neither interval nor p-value is smaller than the clients, each taken for
+itself, would have it. Both hold at any ratio of what seeds and what clients differ by (tests/report/read/coverage.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-NUM_RESAMPLES = 4000
+from fedssa.report.read.student import chance, reach
+
 LEVEL = 0.95
 LEAST_SEEDS = 2  # for an interval: one seed says nothing about others
-RESAMPLE_SEEDS_FROM = 3
-AT_ONCE = 2**20  # drawn numbers that are held in memory
+MANY_SEEDS = 5  # with fewer, hardly any difference can be shown among several methods
+MOST_FREE = 200  # degrees of freedom: more change no digit that is shown
 
 Floats = NDArray[np.float64]
 Verdict = Literal["higher", "lower", "no difference shown", "not judged"]
+
+
+class Error(NamedTuple):
+    """It is the standard error of a mean difference, of one comparison or of many at once, with its freedom."""
+
+    size: Floats
+    free: int
 
 
 @dataclass(frozen=True)
@@ -62,15 +70,42 @@ def paired(method: Mapping[int, Mapping[int, float]], reference: Mapping[int, Ma
 
 
 def difference(by_seed: Sequence[Floats]) -> Difference | None:
-    """Returns the difference with its percentile interval; the p-value is not corrected yet."""
+    """Returns the difference with its interval; the p-value is not corrected yet."""
     if not by_seed:
         return None
-    mean, pairs = float(np.mean([values.mean() for values in by_seed])), sum(map(len, by_seed))
-    if len(by_seed) < LEAST_SEEDS or (len(by_seed) < RESAMPLE_SEEDS_FROM and min(map(len, by_seed)) == 1):
+    means, sizes = np.array([values.mean() for values in by_seed]), [len(values) for values in by_seed]
+    mean, pairs = float(means.mean()), sum(sizes)
+    if len(by_seed) < LEAST_SEEDS:
         return Difference(mean, len(by_seed), pairs)
-    means = resampled_means(by_seed)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Difference(mean, len(by_seed), pairs, float(low), float(high), _p_value(means, pairs))
+    variances = np.array([values.var(ddof=1) if len(values) > 1 else 0.0 for values in by_seed])
+    errors = error_over_seeds(means), error_over_clients(variances, sizes)
+    half = max(reach(LEVEL, error.free) * float(error.size) for error in errors)
+    p = max(float(p_values(means.mean(), errors)), _coins(pairs))
+    return Difference(mean, len(by_seed), pairs, mean - half, mean + half, p)
+
+
+def error_over_seeds(means: Floats) -> Error:
+    """Takes the means [..., S] of each seed's differences for S values."""
+    num_seeds = means.shape[-1]
+    return Error(means.std(axis=-1, ddof=1) / num_seeds**0.5, num_seeds - 1)
+
+
+def error_over_clients(variances: Floats, sizes: Sequence[int]) -> Error:
+    """Takes the clients for independent, given the variances [..., S] of each seed's differences and their numbers."""
+    num_seeds = len(sizes)
+    size = np.sqrt((variances / np.array(sizes)).sum(axis=-1)) / num_seeds
+    return Error(size, min(max(sum(sizes) - num_seeds, 1), MOST_FREE))
+
+
+def p_values(means: Floats, errors: Sequence[Error]) -> Floats:
+    """Returns the larger one of what the errors say; nothing that either of them explains by chance is shown."""
+    larger: Floats = np.max([chance(means, error.size, error.free) for error in errors], axis=0)
+    return larger
+
+
+def _coins(pairs: int) -> float:
+    """Returns the chance that as many coins all fall alike; a handful of pairs that happen to agree do not convince."""
+    return float(2.0 ** (1 - pairs))
 
 
 def with_verdicts(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
@@ -88,56 +123,25 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def resampled_means(by_seed: Sequence[Floats], num: int = NUM_RESAMPLES) -> Floats:
-    """Returns [num] means over draws with replacement: of clients within seeds, and of seeds if there are enough.
-
-    Deviations are stretched by √(n / (n − 1)) first: resampling n values shows too little of their spread by that.
-    """
-    generator = np.random.default_rng(0)  # the same report twice is the same report
-    seed_means = np.array([values.mean() for values in by_seed])
-    centre, within = seed_means.mean(), [_stretched(values - values.mean()) for values in by_seed]
-    between = seed_means - centre
-    num_seeds, total = len(by_seed), np.zeros(num)
-    for slot in range(num_seeds):
-        chosen = np.full(num, slot)
-        if num_seeds >= RESAMPLE_SEEDS_FROM:
-            chosen = generator.integers(num_seeds, size=num)
-        for seed in range(num_seeds):
-            drawn = np.flatnonzero(chosen == seed)
-            total[drawn] += _means_of_draws(within[seed], len(drawn), generator)
-        total += (_stretched(between) if num_seeds >= RESAMPLE_SEEDS_FROM else between)[chosen]
-    means: Floats = centre + total / num_seeds
-    return means
-
-
-def _means_of_draws(values: Floats, num: int, generator: np.random.Generator) -> Floats:
-    means, size = np.empty(num), len(values)
-    step = max(1, AT_ONCE // size)
-    for start in range(0, num, step):
-        part = min(step, num - start)
-        draws = generator.integers(size, size=(part, size), dtype=np.int32)
-        means[start : start + part] = values[draws].mean(axis=1)
-    return means
-
-
-def _stretched(deviations: Floats) -> Floats:
-    num = len(deviations)
-    return deviations * (num / (num - 1)) ** 0.5 if num > 1 else deviations
-
-
-def _p_value(means: Floats, pairs: int) -> float:
-    """Returns the two-sided p-value: how rarely a resample lies on the other side of zero.
-
-    It is never 0, since resamples are finite; and never less than the chance that as many coins all fall alike, since a
-    handful of pairs that happen to agree would else convince.
-    """
-    other_side = min(np.count_nonzero(means <= 0), np.count_nonzero(means >= 0))
-    return max(min(1.0, 2 * (int(other_side) + 1) / (len(means) + 1)), 2.0 ** (1 - pairs))
-
-
 def _judged(found: Difference | None, p: float | None) -> Difference | None:
     if found is None or p is None:
         return found
     shown: Verdict = "higher" if found.mean > 0 else "lower"
     verdict: Verdict = shown if p < 1 - LEVEL else "no difference shown"
     return Difference(found.mean, found.num_seeds, found.num_pairs, found.low, found.high, p, verdict)
+
+
+def trust(differences: Iterable[Difference | None]) -> str | None:
+    """Says whether the verdicts of one comparison can be trusted with its number of seeds; None if it has none."""
+    known = [found for found in differences if found is not None]
+    judged = [found.num_seeds for found in known if found.p is not None]
+    if not judged:
+        return "One seed: there are no verdicts, and none should be read into the differences." if known else None
+    least, methods = min(judged), f"{len(judged)} method{'s' if len(judged) > 1 else ''}"
+    needed = reach(1 - (1 - LEVEL) / len(judged), least - 1)
+    silence = "does not mean that there is none" if least >= MANY_SEEDS else "says little"
+    return (
+        f"“Higher” and “lower” can be trusted: at most 5 % of such tables have a wrong one. With {least} seeds and "
+        f"{methods} compared, the first verdict takes a difference of {needed:.3g} standard errors, so that “no "
+        f"difference shown” {silence}."
+    )

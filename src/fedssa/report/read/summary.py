@@ -16,7 +16,7 @@ from fedssa.records import (
     recall_by_class,
     rounds_to_target,
 )
-from fedssa.report.read.costs import Cost, Traffic, cost_of_round, traffic
+from fedssa.report.read.costs import Cost, Traffic, costs_of, traffic
 from fedssa.runs.directory import RunDir
 
 # runs of the first edition lack these settings, and ran as if they had these values
@@ -83,6 +83,7 @@ class RunSummary:
     shaking: tuple[float | None, ...] = field(repr=False)  # mean change of the global rows in each round
     participations: dict[int, int] = field(repr=False)  # how often each client heard took part
     diverged: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the rounds that a client was left out of
+    steps: float = 0.0  # of SGD that a client took, mean over all clients
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -182,11 +183,13 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         kinds=records[-1].accuracy if records else {},
         measures=mean_measures(latest.values()),
         recall=recall_by_class(latest.values()),
-        costs=tuple(map(cost_of_round, trained)),
+        costs=costs_of(records),
         header_norms=norms,
         shaking=tuple(record.shaking for record in trained),
         participations=_participations(records),
         diverged=_diverged(records),
+        steps=sum(client.steps for record in trained for client in record.clients)
+        / int(run_dir.settings["partition"]["clients"]),
     )
 
 

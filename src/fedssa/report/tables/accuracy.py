@@ -1,5 +1,6 @@
 """The first table of a group shows accuracy, differences with their verdicts, and what else was measured."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
@@ -8,11 +9,12 @@ from fedssa.report.read.collection import Found
 from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.groups import REFERENCE, Group, title
 from fedssa.report.read.paper import paper_percent
-from fedssa.report.read.statistics import RESAMPLE_SEEDS_FROM, Difference, in_words, points
+from fedssa.report.read.statistics import Difference, in_words, points, trust
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.table import Cell, Column, Table, number, percent, with_best
 from fedssa.settings.command import command_of
 
+UNEVEN = 0.05  # methods whose clients took so many more or fewer steps are named
 NOT_TUNED = "Not tuned per method, unlike the paper."
 
 METHOD = Column("method", number=False)
@@ -64,6 +66,7 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
             for row in rows
         ),
         notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows)),
+        foot=trust(row.difference for row in rows) or "",
         commands=tuple((_what(group, run), _command(run)) for run in group.runs),
     )
     return with_best(table)
@@ -121,10 +124,9 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
     notes = [
         f"Seeds {', '.join(map(str, seeds))}."
         if len(seeds) > 1
-        else f"One seed ({seeds[0]}): no interval is shown, since one seed says nothing of others."
+        else f"One seed ({seeds[0]}): no interval is shown, since one seed says nothing of others.",
+        *_steps(rows),
     ]
-    if len(seeds) == RESAMPLE_SEEDS_FROM - 1:
-        notes.append("Two seeds: intervals and verdicts speak of clients, given these seeds; other seeds may differ.")
     if unfinished := [run for run in group.runs if run.summary.outcome != "finished"]:
         told = [f"{_what(group, run)} ({run.summary.outcome}, {_rounds(run)})" for run in unfinished]
         notes.append(f"Not counted in the table: {'; '.join(told)}.")
@@ -135,6 +137,19 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
     if group.repeated:
         notes.append("Counted once: " + "; ".join(f"{run} is {first} again" for run, first in group.repeated) + ".")
     return notes
+
+
+def _steps(rows: Sequence[MethodRow]) -> list[str]:
+    """Says how long clients trained, and which methods trained for longer or shorter."""
+    known = {row.method: row.steps for row in rows if row.steps is not None}
+    if not known:
+        return []
+    usual = statistics.median_low(known.values())
+    others = [f"{method} {steps:,.0f}" for method, steps in known.items() if abs(steps - usual) > UNEVEN * usual]
+    return [
+        f"A client took {usual:,.0f} SGD steps (mean over clients and seeds)"
+        + (f"; with {', '.join(others)}." if others else ", with every method.")
+    ]
 
 
 def _rounds(run: Found) -> str:

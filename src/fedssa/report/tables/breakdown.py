@@ -1,10 +1,10 @@
-"""Two more tables of a group: accuracy by architecture, and recall by class."""
+"""More tables of a group: accuracy by architecture and by client, and recall by class."""
 
 import statistics
 from collections.abc import Mapping
 
 from fedssa.report.figures.style import Style
-from fedssa.report.read.breakdown import accuracies_of, class_name, recall_of
+from fedssa.report.read.breakdown import accuracies_of, class_name, clients_of, recall_of
 from fedssa.report.read.groups import Group, title
 from fedssa.report.tables.accuracy import METHOD, method_cell
 from fedssa.report.tables.table import Cell, Column, Table, percent, with_best
@@ -29,6 +29,21 @@ def architecture_table(group: Group, styles: Mapping[str, Style], name: str) -> 
 
 def _mean(accuracies: list[float] | None) -> Cell:
     return percent(statistics.fmean(accuracies) if accuracies else None)
+
+
+def client_table(group: Group, styles: Mapping[str, Style], name: str) -> Table | None:
+    """Shows clients by method; returns None where they have no names."""
+    found = clients_of(group)
+    methods = [method for method in styles if method in found][:MOST_COLUMNS]
+    if not methods:
+        return None
+    clients = list(dict.fromkeys(client for method in methods for client in found[method]))
+    columns = (Column("client", number=False), *(Column(f"{method}, %", "accuracy") for method in methods))
+    rows = tuple(
+        (Cell(client, client), *(percent(found[method].get(client)) for method in methods)) for client in clients
+    )
+    note = "The accuracy of each client’s own model on its own test data after the last round, mean over seeds."
+    return Table(f"{name}-clients", f"{title(group)}: accuracy by client", columns, rows, (note,))
 
 
 def class_table(group: Group, styles: Mapping[str, Style], name: str) -> Table | None:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from rich.console import Group
+from rich.text import Text
 
 from fedssa.report.read.comparison import MethodRow
-from fedssa.report.read.costs import Cost, extra_flops, short
-from fedssa.report.read.statistics import Difference, in_words, points
+from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short
+from fedssa.report.read.statistics import Difference, in_words, points, trust
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.fitted import Fitted, Shown
 from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
@@ -14,7 +15,8 @@ from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
-    return Group(_accuracies(rows, reference), _costs(rows))
+    told = trust(row.difference for row in rows)
+    return Group(_accuracies(rows, reference), *([Text(f" {told}\n")] if told else []), _costs(rows))
 
 
 def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
@@ -24,10 +26,7 @@ def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
         [
             _names(rows),
             Shown("accuracy, %\n(± over seeds)", [_accuracy(row) for row in rows]),
-            *(
-                Shown(f"{kind}\n%", [percent_text(row.second_accuracies.get(kind)) for row in rows], 4)
-                for kind in kinds
-            ),
+            *(_second(kind, rows) for kind in kinds),
             Shown("best by\nval. %", [percent_text(row.best_by_validation) for row in rows], 3),
             *(_measure(name, rows) for name in measures),
             Shown(f"vs {reference}\n[95 % interval]", differences, 1),
@@ -59,7 +58,8 @@ def _costs(rows: Sequence[MethodRow]) -> Fitted:
     extra = extra_flops(row.per_round for row in rows)
     per_round = ("numbers\na round", "bytes\na round", "FLOPs\na round", *(f"{name}\nFLOPs\na round" for name in extra))
     to_target = ("rounds\nto target", "numbers\nto target", "FLOPs\nto target")
-    ranks = (1, 6, 3, *(7 for _ in extra), 2, 4, 5)
+    rank_of_bytes = 0 if is_hidden_by_numbers(row.per_round for row in rows) else 6
+    ranks = (1, rank_of_bytes, 3, *(7 for _ in extra), 2, 4, 5)
     cells = [[*_per_round_cells(row.per_round, extra), *_to_target_cells(row.to_target)] for row in rows]
     columns = zip((*per_round, *to_target), zip(*cells, strict=True), ranks, strict=True)
     return Fitted([_names(rows), *(Shown(heading, values, rank) for heading, values, rank in columns)])

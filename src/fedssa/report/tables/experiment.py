@@ -11,7 +11,8 @@ from rich.text import Text
 
 from fedssa.report.read.paper import paper_figure
 from fedssa.report.read.summary import RunSummary
-from fedssa.studies.paper import Cell, PaperRun
+from fedssa.studies.cells import USUAL, Cell
+from fedssa.studies.paper import PaperRun
 
 NOTHING = "–"
 
@@ -27,7 +28,8 @@ def accuracy_table(runs: Sequence[Measured], figures: str | None) -> Group:
     def cell(measured: Sequence[Measured]) -> str:
         shown = _mean([_percent(m.summary) for m in measured], ".1f", _outcomes(measured))
         run = measured[0].run
-        paper = figures and paper_figure(figures, run.cell.data, run.cell.clients, run.label)
+        known = figures if run.cell.header_scale == USUAL else None
+        paper = known and paper_figure(known, run.cell.data, run.cell.clients, run.label)
         return f"{shown} ({paper:.1f})" if paper else shown
 
     return _pivot(runs, "accuracy, %", cell)

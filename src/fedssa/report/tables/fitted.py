@@ -37,6 +37,10 @@ class Fitted:
     def __init__(self, columns: Sequence[Shown]) -> None:
         self._columns = columns
 
+    @property
+    def num_rows(self) -> int:
+        return len(self._columns[0].cells)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         chosen = list(self._columns)
         while _least_width(chosen) > options.max_width and any(column.rank for column in chosen):

@@ -37,6 +37,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+    foot: str = ""  # a sentence below
     commands: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # what, and the command that repeats it
 
 
@@ -78,6 +79,8 @@ def _lines(table: Table) -> list[str]:
     lines.append(_row([column.name for column in table.columns]))
     lines.append("|" + "|".join(" ---: " if column.number else " --- " for column in table.columns) + "|")
     lines += [_row([" ".join(filter(None, (cell.text, cell.note))) for cell in row], row) for row in table.rows]
+    if table.foot:
+        lines += ["", _markdown(table.foot)]
     if table.commands:
         lines += [
             "",

@@ -12,23 +12,18 @@ from rich.text import Text
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
 from fedssa.report.read.architectures import by_architecture
-from fedssa.report.read.costs import Cost, extra_flops, short, total
+from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short, total
 from fedssa.report.read.summary import (
     ClientAccuracy,
-    ClientSummary,
     RunSummary,
     diverged_in_words,
     kinds_of,
     paired_difference,
     run_names,
-    summarise_clients,
 )
-from fedssa.runs.directory import RunDir
-from fedssa.settings.labels import models_of
 
 __all__ = [
     "NOTHING",
-    "clients_table",
     "curve",
     "measure_text",
     "partition_table",
@@ -40,25 +35,17 @@ __all__ = [
 ]
 
 MOST_ARCHITECTURES = 8  # of which a run's summary tells
+HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes take the norm's place
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
-RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", "header\nnorm", "s per\nround")
-CLIENT_COLUMNS = (
-    "accuracy\n%",
-    "test\nsamples",
-    "val.\n%",
-    "rounds",
-    "last\nround",
-    "loss",
-    "header\nnorm",
-    "numbers\nsent",
-)
+RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", HEADER_NORM, "s per\nround")
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
     """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
-    table = terminal_table("run", right=with_kinds(RUN_COLUMNS, kinds), last="outcome")
+    in_bytes = is_hidden_by_numbers(summary.traffic for summary in summaries)
+    table = terminal_table("run", right=with_kinds(_columns(RUN_COLUMNS, in_bytes), kinds), last="outcome")
     table.columns[0].min_width, table.columns[-1].min_width = 12, 9
     for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
         table.add_row(
@@ -68,8 +55,8 @@ def runs_table(summaries: Sequence[RunSummary]) -> Table:
             _difference(summary, summaries[0]),
             percent_text(summary.best_round and summary.best_round.test),
             short(summary.traffic.numbers),
-            _number(summary.header_norm, ".2f"),
-            _number(summary.seconds_per_round, ".3g"),
+            short(summary.traffic.bytes) if in_bytes else number_text(summary.header_norm, ".2f"),
+            number_text(summary.seconds_per_round, ".3g"),
             _outcome(summary),
         )
     return table
@@ -98,11 +85,12 @@ def run_table(summary: RunSummary) -> Table:
         "worst client": _who(summary, worst),
         "best client": _who(summary, best),
         "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
-        "a client and round": f"{_number(traffic.numbers_per_participation, ',.0f')} numbers",
+        "a client and round": f"{number_text(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
         **_flops(total(summary.costs)),
-        "header norm": _number(summary.header_norm, ".3f"),
-        "seconds a round": f"{_number(summary.seconds_per_round, '.3g')} (median)",
+        "SGD steps": f"{summary.steps:,.0f} a client",
+        "header norm": number_text(summary.header_norm, ".3f"),
+        "seconds a round": f"{number_text(summary.seconds_per_round, '.3g')} (median)",
     }
     if summary.messages:
         up, down = summary.messages
@@ -142,23 +130,6 @@ def _flops(spent: Cost) -> dict[str, str]:
     return {f"{name} FLOPs": short(flops) for name, flops in known.items() if flops is not None}
 
 
-def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Table:
-    """Makes one row a client: its latest scores, and what it has sent."""
-    models = models_of(run_dir)
-    num_clients = len(models)
-    heard = summarise_clients(run_dir.records())
-    shown = num_clients if show_all or num_clients <= MAX_ROWS else MAX_ROWS - 1
-    kinds = kinds_of(dict(list(client.last.scores.test.items())[1:]) for client in heard.values())
-    table = terminal_table("client", "model", right=with_kinds(CLIENT_COLUMNS, kinds))
-    for client in range(shown):
-        name = run_dir.client_name(client)
-        table.add_row(Text(name), Text(models[client]), *_client_cells(heard.get(client), kinds))
-    if shown < num_clients:
-        rest = [summary for client, summary in heard.items() if client >= shown]
-        table.add_row(f"… {num_clients - shown} more", "", *_rest_cells(rest, kinds))
-    return table
-
-
 def partition_table(
     counts: NDArray[Any],
     splits: NDArray[Any],
@@ -183,6 +154,10 @@ def partition_table(
     table.add_section()
     table.add_row(f"all {num_clients}", "", *_data_cells(counts, splits, class_names))
     return table
+
+
+def _columns(columns: Sequence[str], in_bytes: bool) -> list[str]:
+    return [BYTES_SENT if in_bytes and heading == HEADER_NORM else heading for heading in columns]
 
 
 def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
@@ -231,44 +206,6 @@ def _target(summary: RunSummary) -> str:
     return "not reached" if summary.target_round is None else f"reached in round {summary.target_round}"
 
 
-def _client_cells(client: ClientSummary | None, kinds: Sequence[str]) -> list[str]:
-    if client is None:
-        return [NOTHING] * (8 + len(kinds))
-    last, traffic = client.last, client.traffic
-    return [
-        percent_text(last.scores.headline),
-        *(percent_text(last.scores.test.get(kind)) for kind in kinds),
-        str(last.scores.num_test),
-        percent_text(next(iter(last.scores.val.values()), None)),
-        str(traffic.num_participations),
-        "start" if client.last_round < 0 else str(client.last_round),
-        _number(last.loss, ".3f"),
-        _number(last.header_norm, ".2f"),
-        short(traffic.numbers),
-    ]
-
-
-def _rest_cells(rest: Sequence[ClientSummary], kinds: Sequence[str]) -> list[str]:
-    """Returns the mean accuracy and the sums of the clients that are not shown."""
-    if not rest:
-        return [NOTHING] * (8 + len(kinds))
-    accuracy = sum(client.last.scores.headline for client in rest) / len(rest)
-    num_test = sum(client.last.scores.num_test for client in rest)
-    participations = sum(client.traffic.num_participations for client in rest)
-    numbers = sum(client.traffic.numbers for client in rest)
-    return [
-        percent_text(accuracy),
-        *[""] * len(kinds),
-        str(num_test),
-        "",
-        str(participations),
-        "",
-        "",
-        "",
-        short(numbers),
-    ]
-
-
 def _data_cells(counts: NDArray[Any], splits: NDArray[Any], class_names: Sequence[str]) -> list[str | Text]:
     """Tells of these clients together: sizes, number of seen classes, and as many classes as fit on the line."""
     totals = zip(class_names, counts.sum(axis=0), strict=True)
@@ -281,5 +218,5 @@ def percent_text(fraction: float | None) -> str:
     return NOTHING if fraction is None else f"{100 * fraction:.1f}"
 
 
-def _number(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)

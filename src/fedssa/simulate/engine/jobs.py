@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from fedssa.core.client import AnyAnswer, Client, ClientInfo
+from fedssa.core.evaluation import MetricError
 from fedssa.core.method import Messages
 from fedssa.errors import ClientError, Diverged, FedSSAError
 from fedssa.simulate.engine.slots import Slots
@@ -62,6 +63,8 @@ def _named_errors(client: str) -> Iterator[None]:
     """Turns whatever a user's code raises inside the block into a ClientError that names the client."""
     try:
         yield
+    except MetricError as error:
+        raise ClientError(f"{client}: {error}") from error
     except FedSSAError:
         raise
     except Exception as error:

@@ -33,15 +33,16 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 
 def for_actors(setup: dict[str, Any]) -> str:
     """Returns the setup for workers on any machine: with absolute paths, and the versions that they must have too."""
-    store, kernel = Path(setup["store"]).resolve(), setup["settings"]["run"]["kernel"]
-    here = describe(kernel)
+    store, run = Path(setup["store"]).resolve(), setup["settings"]["run"]
+    on = {"kernel": run["kernel"], "device": run.get("device", "cpu")}
+    here = describe(**on)
     return json.dumps(
         {
             **setup,
             "store": str(store),
             **{name: str(Path(setup[name]).resolve()) for name in ("data", "public") if name in setup},
             "token": invite(store),
-            "kernel": kernel,
+            "on": on,
             "bits": {key: here[key] for key in BITS_DEPEND_ON},
             "path": [str(Path(folder).resolve()) for folder in sys.path],
             "cwd": str(Path.cwd()),
