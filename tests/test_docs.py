@@ -102,6 +102,10 @@ def test_what_the_program_can_draw_is_what_it_draws(picture: Path) -> None:
     assert drawn(PICTURES[picture], picture.name) == picture.read_text(), f"{picture.name}: make docs draws it again"
 
 
+def test_the_readme_counts_the_methods() -> None:
+    assert f"[{len(METHODS) - 1} methods beside it]" in (ROOT / "README.md").read_text()
+
+
 def test_every_method_option_and_preset_is_in_the_list() -> None:
     page = (ROOT / "docs/methods.md").read_text()
     rows = dict(
