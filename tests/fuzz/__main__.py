@@ -10,12 +10,11 @@ import sys
 import time
 from contextlib import closing
 
-from tests.fuzz.data import Data
-from tests.fuzz.runs import Runs
-
 from tests.fuzz.answers import Answers, Hellos
 from tests.fuzz.case import Part, Tally
+from tests.fuzz.data import Data
 from tests.fuzz.recipes import Recipes
+from tests.fuzz.runs import Runs
 
 PARTS: dict[str, type[Part]] = {"answers": Answers, "hellos": Hellos, "recipes": Recipes, "runs": Runs, "data": Data}
 
