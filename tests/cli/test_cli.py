@@ -278,7 +278,7 @@ def test_sites_are_run_and_two_runs_are_told_to_be_equal_or_not(command: Command
     other = command("diff", "again", "runs/sites-fedssa-s1")
     assert other.code == 1
     assert "different: again and runs/sites-fedssa-s1" in other.out
-    assert "round 0: client 0 upload_digest is " in other.out
+    assert "round 0: client north upload_digest is " in other.out
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import variance
 
 import numpy as np
 import pytest
@@ -194,7 +195,11 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
     assert found.mean == pytest.approx(sum(pairs) / 8)
     assert found.low is not None
     assert found.high is not None
-    assert min(pairs) <= found.low <= found.mean <= found.high <= max(pairs)
+    by_seed = [sum(pairs[:4]) / 4, sum(pairs[4:]) / 4]
+    over_seeds = 12.7062 * abs(by_seed[0] - by_seed[1]) / 2  # Student's t of one degree of freedom at 95 %
+    over_clients = 2.4469 * (sum(variance(pairs[i : i + 4]) / 4 for i in (0, 4)) ** 0.5 / 2)  # of six
+    assert found.high - found.mean == pytest.approx(max(over_seeds, over_clients), rel=1e-4)
+    assert found.mean - found.low == pytest.approx(found.high - found.mean)
     assert rows["standalone"].difference is None
     chosen = [summarise(RunDir.open(run.path)).best_round for run in fed]
     assert rows["fedssa"].best_by_validation == pytest.approx(sum(best.test for best in chosen if best) / 2)

@@ -58,7 +58,7 @@ class Cronus(Method[RobustLabels, Outputs, Outputs]):
     colour: ClassVar[str] = "#62985a"
 
     private_epochs: Annotated[int, Ge(0)] = 0  # of a client's first round; 0: local.epochs
-    aggregation: Literal["filter", "median", "mean"] = "filter"
+    aggregation: Literal["filter", "median", "mean"] = "filter"  # what becomes of the outputs on a sample
     eps: Annotated[float, Gt(0), Lt(0.5)] = 0.1  # ε, the share of outliers that is expected
 
     @override

@@ -52,8 +52,8 @@ class FedMD(Method[Consensus, Logits, Logits]):
     public_epochs: Annotated[int, Ge(1)] = 5  # E_pub, of a client's first round
     private_epochs: Annotated[int, Ge(1)] = 25  # E_priv, of a client's first round
     digest_epochs: Annotated[int, Ge(1)] = 1  # E_dig
-    digest_batch: Annotated[int, Ge(1)] = 256
-    distance: Literal["l1", "mse", "kl"] = "l1"
+    digest_batch: Annotated[int, Ge(1)] = 256  # public samples of a step
+    distance: Literal["l1", "mse", "kl"] = "l1"  # between own logits and the mean
 
     @override
     def client_init(self, client: Client, ctx: Context) -> None:

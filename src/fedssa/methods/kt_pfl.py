@@ -61,7 +61,7 @@ class KTpFL(Method[Mixtures, Outputs, Outputs]):
 
     temperature: Annotated[float, Gt(0)] = 10.0  # T
     digest_epochs: Annotated[int, Ge(1)] = 1  # E_dig
-    digest_batch: Annotated[int, Ge(1)] = 256
+    digest_batch: Annotated[int, Ge(1)] = 256  # public samples of a step
     rho: Annotated[float, Ge(0)] = 0.7  # ρ, of the pull towards equal coefficients
     lr_c: Annotated[float, Gt(0)] = 0.1  # of the coefficients
     t_squared: bool = False  # whether the digest counts T² times
