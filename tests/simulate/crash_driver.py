@@ -28,7 +28,7 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
-        for name in ("replace", "rename", "truncate", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite"):
+        for name in ("replace", "rename", "link", "truncate", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite"):
             self._wrap(os, name)
         self._tear_writes()
         self._watch_writes()

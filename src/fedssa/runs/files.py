@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +46,20 @@ def write_atomically(path: Path, content: bytes, *, keep: Path | None = None) ->
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(content)
     if keep is not None:
-        os.replace(path, keep)  # noqa: PTH105
+        _also_known_as(path, keep)
     os.replace(temporary, path)  # noqa: PTH105 (one name for the rename that commits, here and in the store)
+
+
+def _also_known_as(path: Path, other: Path) -> None:
+    """Gives a file a second name, whatever has it now; at no moment is either of them missing."""
+    temporary = other.with_name(other.name + ".tmp")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        os.link(path, temporary)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, other)  # noqa: PTH105
+    temporary.unlink(missing_ok=True)  # a rename to another name of the same file leaves it
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -19,8 +19,9 @@ ROUNDS: list[dict[int, Accuracy]] = [{0: 0.1, 1: 0.2, 2: 0.3}, {0: 0.5}, {1: 0.6
 
 
 def test_runs_are_found_below_and_once(tmp_path: Path) -> None:
-    for name in ("b/deep/er", "a", "b/.b.123"):
+    for name in ("b/deep/er", "b/.b.123"):
         make_run(tmp_path / name, ROUNDS)
+    finished_run(tmp_path / "a", ROUNDS)
     make_run(tmp_path / "a" / "models" / "inside", ROUNDS)  # of a run, not a run
     found = find_runs([tmp_path / "b", tmp_path, tmp_path / "a"])
     assert found == [tmp_path / "b/deep/er", tmp_path / "a"]

@@ -146,10 +146,10 @@ def test_a_row_without_a_finished_run_has_no_numbers(tmp_path: Path) -> None:
     assert (row.per_round, row.to_target, row.difference, row.second_accuracies) == (None, None, None, {})
     assert row.outcome == "not finished"
     diverged = make_run(tmp_path / "diverged", curve(0.1, 0.9), settings("fml", seed=1))
-    diverged.write_outcome(Outcome("diverged", "", 2, 0))
+    diverged.write_outcome(Outcome("diverged", "", 1, 0))
     runs += [summarise(diverged), summary(tmp_path, "fml", 2, [])]
     row = row_of(compare_methods(runs, "standalone"), "fml")
-    assert row.outcome == "diverged, round 2, finished, not finished"
+    assert row.outcome == "diverged, round 1, finished, not finished"
     assert (row.mean, row.best_by_validation, row.seeds) == (None, None, (2,))  # finished, but nothing was measured
 
 

@@ -155,11 +155,11 @@ def test_a_run_that_is_there_twice_counts_once_and_the_whole_one(tmp_path: Path)
 def test_unfinished_and_diverged_runs_are_told_and_not_averaged(tmp_path: Path) -> None:
     finished_run(tmp_path / "a", ROUNDS, settings("standalone"))
     make_run(tmp_path / "b", ROUNDS[:1])
-    make_run(tmp_path / "c", ROUNDS[:1], settings("fml")).write_outcome(Outcome("diverged", "", 1, 0))
+    make_run(tmp_path / "c", ROUNDS[:1], settings("fml")).write_outcome(Outcome("diverged", "", 0, 0))
     (group,) = groups_of(tmp_path)
     rows = {row.method: row for row in group.rows}
     assert (rows["fedssa"].mean, rows["fedssa"].outcome) == (None, "not finished")
-    assert (rows["fml"].mean, rows["fml"].outcome, rows["fml"].difference) == (None, "diverged, round 1", None)
+    assert (rows["fml"].mean, rows["fml"].outcome, rows["fml"].difference) == (None, "diverged, round 0", None)
 
 
 @pytest.mark.parametrize(
