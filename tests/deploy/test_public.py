@@ -11,12 +11,13 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 import fedssa
+from fedssa.core.task import Task
 from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.deploy.messages import RECORD
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
-from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation
+from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation, read_public
 from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops
@@ -208,3 +209,16 @@ def test_a_preview_shows_public_outputs_and_a_group(tmp_path: Path) -> None:
     hello = dict(seen.hello)
     assert seen.public is None
     assert re.fullmatch(r"[0-9a-f]{16}-[0-9]+", hello["group"])
+
+
+def test_own_public_labels_are_numbered_by_the_tasks_names(tmp_path: Path) -> None:
+    file, x = tmp_path / "public.npz", np.zeros((2, 4), np.float32)
+    task, names = Task(3, (4,)), ("cat", "dog", "bird")
+    np.savez(file, allow_pickle=False, x=x, y=np.array(["bird", "dog"]))
+    assert read_public(file, task, names, "own", 0).samples.y.tolist() == [2, 1]
+    assert read_public(file, task, names, "foreign", 0).samples.y.tolist() == [0, 1]
+    with pytest.raises(DataError, match="label 'bird' is not one of the class names 0, 1, 2"):
+        read_public(file, task, ("0", "1", "2"), "own", 0)
+    np.savez(file, allow_pickle=False, x=x, y=np.array([0, 3]))
+    with pytest.raises(DataError, match="labels are 0 to 3, and the task's are 0 to 2"):
+        read_public(file, task, names, "own", 0)

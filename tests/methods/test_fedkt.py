@@ -201,8 +201,9 @@ GOOD = torch.zeros(2, 4, dtype=torch.uint8)
 @pytest.mark.parametrize(
     ("t", "votes", "reason"),
     [
-        (0, None, "votes of 0 students, and in round 0 a client sends those of 2"),
-        (1, GOOD, "votes of 2 students, and in round 1 a client sends those of 0"),
+        (0, None, "votes of 0 students, and a client sends those of 2"),
+        (1, GOOD, "votes in round 1, and clients vote in round 0 alone"),
+        (1, GOOD[:0], "votes in round 1, and clients vote in round 0 alone"),
         (0, GOOD[:1], "votes of 1 students"),
         (0, GOOD[:, :3], r"votes is uint8 \[2, 3\], not uint8 \[s, P\] = \[2, 4\]"),
         (0, GOOD.long(), r"votes is int64 \[2, 4\], not uint8"),

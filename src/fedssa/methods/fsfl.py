@@ -32,7 +32,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
-from fedssa.core.fields import f32, like
+from fedssa.core.fields import bounded, like
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.seeds import seeded
@@ -58,13 +58,13 @@ class Consensus:
     """The server has a domain classifier from the start, and a consensus after the first uploads."""
 
     domain: Annotated[dict[str, Tensor], like("domain")]
-    logits: Annotated[Tensor | None, f32("P", "S")] = None
+    logits: Annotated[Tensor | None, bounded("P", "S")] = None
 
 
 @message
 class Up:
     domain: Annotated[dict[str, Tensor], like("domain")]
-    logits: Annotated[Tensor, f32("P", "S")]
+    logits: Annotated[Tensor, bounded("P", "S")]
 
 
 @final

@@ -16,7 +16,7 @@ site's own copy of this file names. A site answers only to requests with the agr
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -125,8 +125,8 @@ class PublicSection:
     labels: Literal["own", "foreign", "none"] = "none"
     per_round: Annotated[int, Ge(0)] = 1000  # P; 0: all
 
-    def read(self, folder: Path, task: Task) -> Public:
-        public = read_public(folder / self.file, task, self.labels, self.per_round)
+    def read(self, folder: Path, task: Task, class_names: Sequence[str]) -> Public:
+        public = read_public(folder / self.file, task, class_names, self.labels, self.per_round)
         if public.digest != self.digest:
             raise OtherPublicData(
                 f"{folder / self.file}: are not the public data of federation.toml (digest {public.digest[:12]}, "
@@ -135,11 +135,16 @@ class PublicSection:
         return public
 
 
-def read_public(file: Path, task: Task, labels: Labels, per_round: int) -> Public:
+def read_public(file: Path, task: Task, class_names: Sequence[str], labels: Labels, per_round: int) -> Public:
+    """Reads public samples; labels that are the task's own are numbered by its class names, others by themselves."""
     several = tuple(task.inputs) if isinstance(task.inputs, dict) else ()
     x, y, _ = Npz(file=str(file), inputs=several).read()
     inputs = stored(str(file), x, task.inputs)
-    return public_data(Samples(inputs, torch.from_numpy(number_labels(y, None, str(file))[0])), labels, per_round)
+    numbers, _ = number_labels(y, class_names if labels == "own" else None, str(file))
+    if labels == "own" and numbers.size and not 0 <= numbers.min() <= numbers.max() < len(class_names):
+        said = f"labels are {numbers.min()} to {numbers.max()}"
+        raise DataError(f"{file}: {said}, and the task's are 0 to {len(class_names) - 1}")
+    return public_data(Samples(inputs, torch.from_numpy(numbers)), labels, per_round)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,11 @@ class Federation:
     @cached_property
     def public(self) -> Public | None:
         """Reads the public data from the file beside federation.toml; raises OtherPublicData if it holds others."""
-        return None if self.public_section is None else self.public_section.read(self.folder, self.task)
+        return (
+            None
+            if self.public_section is None
+            else self.public_section.read(self.folder, self.task, self.task_section.class_names)
+        )
 
     def context(self) -> ServerContext:
         settings = self.settings
@@ -192,10 +201,10 @@ def read_federation(path: Path) -> Federation:
     return parse_federation(read_recipe(file), file.parent)
 
 
-def task_in(file: Path) -> Task:
-    """Reads the task alone from a federation.toml whose other sections may not fit together yet."""
+def task_in(file: Path) -> tuple[Task, tuple[str, ...]]:
+    """Reads the task and its class names alone from a federation.toml whose other sections may not fit together yet."""
     section = parse_section("task", TaskSection, _part(read_recipe(file), "task"))
-    return Task(len(section.class_names), (), inputs=section.form)
+    return Task(len(section.class_names), (), inputs=section.form), section.class_names
 
 
 def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federation:

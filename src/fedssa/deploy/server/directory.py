@@ -186,7 +186,7 @@ def add_public(directory: Path, source: Path, labels: Labels, per_round: int) ->
     file = directory / FILE_NAME
     if "public" in read_recipe(file):
         raise RunDirError(f"{file}: has a [public] already; remove that section to choose other data")
-    public = read_public(source, task_in(file), labels, per_round)
+    public = read_public(source, *task_in(file), labels, per_round)
     x = each(_as_a_model_takes_it, public.samples.x)
     inputs = {name: tensor.numpy() for name, tensor in (x if isinstance(x, dict) else {"x": x}).items()}
     np.savez(directory / PUBLIC_FILE, allow_pickle=False, **inputs, y=public.samples.y.numpy())

@@ -49,7 +49,7 @@ def median_on_simplex(rows: Tensor) -> Tensor:
     medians = torch.quantile(rows.double(), 0.5, dim=0)
     total = medians.sum(dim=1, keepdim=True)
     whole = _mean(rows, torch.ones(rows.shape[1], len(rows), dtype=torch.bool))
-    return torch.where(total > 0, medians / total.clamp(min=1e-30), whole.double()).float()
+    return torch.where(total > 0, medians / torch.where(total > 0, total, 1.0), whole.double()).float()
 
 
 def _along_the_widest(points: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
