@@ -145,6 +145,10 @@ def test_changes_of_labels_that_the_server_does_not_have_are_left_out() -> None:
 
 def test_labels_of_other_bits_are_refused() -> None:
     codes = quantise(torch.full((NUM, 3), 1 / 3), 2)
+    nothing = Labels(codes=torch.zeros(0, 3, dtype=torch.uint8), places=torch.zeros(0, dtype=torch.int32))
+    with pytest.raises(AnswerError, match=r"^labels of other bits, not of 1$"):
+        CFD().check_upload(nothing, info(0, 0), server_with())
+    CFD(bits_up=3).check_upload(nothing, info(0, 0), server_with())
     with pytest.raises(AnswerError, match=r"^labels of 2 bits, not of 1$"):
         CFD().check_upload(whole(codes), info(0, 0), server_with())
     CFD(bits_up=2).check_upload(whole(codes), info(0, 0), server_with())

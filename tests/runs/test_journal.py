@@ -53,7 +53,9 @@ class Book:
 
     def journal(self, *, durable: bool = False) -> Journal:
         next_round, length, _ = self.read()
-        return Journal(self.run_dir, next_round, length, self.save, remedy=REMEDY, durable=durable)
+        journal = Journal(self.run_dir, next_round, length, self.save, remedy=REMEDY, durable=durable)
+        journal.roll_back()
+        return journal
 
 
 @pytest.fixture

@@ -161,8 +161,8 @@ class CFD(Method[Server, Down, Labels]):
 
     @override
     def check(self, up: Labels, info: ClientInfo, ctx: Context) -> None:
-        if up.bits not in (None, self.bits_up):
-            raise AnswerError(f"labels of {up.bits} bits, not of {self.bits_up}")
+        if not up.is_of(self.bits_up):
+            raise AnswerError(f"labels of {up.bits or 'other'} bits, not of {self.bits_up}")
 
     @override
     def aggregate(self, server: Server, uploads: Sequence[Upload[Labels]], ctx: ServerContext) -> Server:

@@ -33,7 +33,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
-from fedssa.core.fields import Shapes, f32, flags
+from fedssa.core.fields import Shapes, bounded, flags
 from fedssa.core.message import message
 from fedssa.core.method import Method, Preset, Upload
 from fedssa.core.split import SplitModel
@@ -52,7 +52,7 @@ class Up:
     """Holds the logits of those samples of X_{t+1} that are marked, in their order."""
 
     answered: Annotated[Tensor, flags("P")]
-    logits: Annotated[Tensor, f32("m", "S")]
+    logits: Annotated[Tensor, bounded("m", "S")]
 
     def verify(self, shapes: Shapes) -> None:
         if len(self.logits) != int(self.answered.sum()):
@@ -61,7 +61,7 @@ class Up:
 
 @message
 class Down:
-    logits: Annotated[Tensor, f32("P", "S")]  # of X_t
+    logits: Annotated[Tensor, bounded("P", "S")]  # of X_t
     wanted: Annotated[Tensor, flags("P")]  # of X_{t+1}
 
 

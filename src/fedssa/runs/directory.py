@@ -125,8 +125,9 @@ class RunDir:
 
     def records(self) -> list[RoundRecord]:
         """Reads all whole lines; while the run is going, the last one may still be incomplete."""
+        outcome = self.outcome()  # first: a run that ends while its lines are read has more of them, not fewer
         records = self._records(None, Chain())
-        self._refuse_cut(records)
+        self._refuse_cut(records, outcome)
         return records
 
     def committed(self, record_bytes: int, chain: Chain) -> list[RoundRecord]:
@@ -147,8 +148,8 @@ class RunDir:
             raise RunDirError(f"{self.rounds_file}: damaged ({where}); restore it from a copy") from error
         return records
 
-    def _refuse_cut(self, records: list[RoundRecord]) -> None:
-        outcome, last = self.outcome(), records[-1].t if records else -2
+    def _refuse_cut(self, records: list[RoundRecord], outcome: Outcome | None) -> None:
+        last = records[-1].t if records else -2
         if outcome is None or outcome.t is None:
             return
         expected = outcome.t - (outcome.kind == "diverged")

@@ -43,14 +43,18 @@ class Journal:
         self.records = run_dir.committed(record_bytes, self._chain)
         if len(self.records) != next_round + 1:
             raise RunDirError(f"{run_dir.rounds_file}: does not fit the last commit; restore it from a copy")
-        with writing(run_dir.path):
-            run_dir.roll_back(record_bytes, next_round)
+        self._end = record_bytes, next_round
         self._first_norms: dict[int, float] = {}  # of each client's header, when it was first heard
         for record in self.records:
             self._note_norms(record)
         self._warned = False
         self._has_diverged = any(record.diverged for record in self.records)
         self.last_timing: dict[str, Any] = {}  # what timings.jsonl says of the last round
+
+    def roll_back(self) -> None:
+        """Cuts off what was written after the last commit; call it once that commit is known to be sound."""
+        with writing(self.dir.path):
+            self.dir.roll_back(*self._end)
 
     def rounds(
         self,

@@ -167,6 +167,7 @@ class Run:
         except RunDirError as damage:
             self._store.go_back(damage)
             self._journal = self._opened_journal()
+        self._journal.roll_back()
         if self._store.damage is not None:
             what, t = str(self._store.damage).removesuffix(REMEDY), len(self.records) - 1
             warnings.warn(

@@ -71,6 +71,7 @@ class DeployedRun:
         next_round, length = self.checkpoint.next_round, self.checkpoint.record_bytes
         remedy = growth_remedy(federation.settings.method)
         self._journal = Journal(run_dir, next_round, length, self._save, remedy=remedy, durable=True)
+        self._journal.roll_back()
 
     @property
     def records(self) -> list[RoundRecord]:

@@ -52,6 +52,10 @@ class Labels:
             return 1 if self.ids is not None else WHOLE_FLOATS
         return SUMS[int(self.codes[0].sum())] if len(self.codes) else None
 
+    def is_of(self, bits: int) -> bool:
+        """Tells whether the labels have the form of so many bits; no label at all may be of any from 2 to 8."""
+        return self.bits == bits if self.bits is not None else 1 < bits < WHOLE_FLOATS
+
     def verify(self, shapes: Shapes) -> None:
         if [self.ids, self.codes, self.outputs].count(None) != 2:
             raise AnswerError("should hold ids, codes or outputs, and only one of them")
