@@ -20,6 +20,8 @@ from fedssa.deploy.messages import RECORD
 from fedssa.deploy.server.run import run_federation
 from fedssa.deploy.site.app import app
 from fedssa.records import RoundRecord
+from fedssa.runs.audit import TROUBLE, Event, events_of
+from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.toml import inline
 from fedssa.simulate.clients import SimulatedClients, builder_of
@@ -161,9 +163,12 @@ class Sites:
     def run(self, grid: InProcessGrid, name: str = "run", *, resume: bool = False) -> Iterator[RoundRecord]:
         return run_federation(grid, self.federation, self.folder / name, resume=resume, poll=0.01)
 
-    def faults(self, name: str = "run") -> list[dict[str, Any]]:
-        file = self.folder / name / "faults.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    def events(self, name: str = "run") -> list[Event]:
+        return events_of(RunDir.open(self.folder / name))
+
+    def faults(self, name: str = "run") -> list[Event]:
+        """What went wrong, of all that is in the log."""
+        return [event for event in self.events(name) if event.kind in TROUBLE]
 
 
 def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:

@@ -63,9 +63,12 @@ def test_continued_as_a_simulation(stopped: Sites, command: Command) -> None:
     assert f"is a run across sites; to continue it: {advice(stopped)}" in said
 
 
-def test_where_the_coordinators_directory_is_not_known_it_is_left_open(stopped: Sites) -> None:
+def test_a_run_knows_its_coordinators_directory_which_is_left_open_if_that_is_gone(stopped: Sites) -> None:
     elsewhere = stopped.folder / "elsewhere"
     (stopped.folder / NAME).rename(elsewhere)
+    with pytest.raises(RunDirError, match=f"fedssa federation run {stopped.folder} --out {elsewhere} --resume"):
+        fedssa.resume(elsewhere)
+    (stopped.folder / "federation.toml").unlink()
     with pytest.raises(RunDirError, match=f"fedssa federation run DIRECTORY --out {elsewhere} --resume"):
         fedssa.resume(elsewhere)
 

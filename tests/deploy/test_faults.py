@@ -104,7 +104,7 @@ def test_a_run_in_use_a_finished_one_and_another_federation_are_refused(tmp_path
     next(running)
     with pytest.raises(RunDirError, match="in use by process"):
         next(sites.run(sites.grid(), resume=True))
-    with pytest.raises(RunDirError, match="exists; continue it with --resume"):
+    with pytest.raises(RunDirError, match=r"exists; to continue it: fedssa federation run .* --resume; or"):
         next(sites.run(sites.grid()))
     list(running)
     with pytest.raises(RunDirError, match="ended already"):
@@ -125,7 +125,8 @@ def test_an_absent_client_is_left_out_and_comes_back_with_its_own_model(tmp_path
     assert [record.absent for record in records] == [(), (), (BAD,), ()]
     assert [c.id for c in records[2].clients] == [0, 2, 3]
     assert records[2].num_heard == 4  # its last accuracy stands
-    assert sites.faults() == [{"t": 1, "client": BAD, "reason": "it is not here", "dropped": False}]
+    (fault,) = sites.faults()
+    assert (fault.kind, fault.t, fault.site, fault.reason) == ("absent", 1, f"c{BAD}", "it is not here")
     (saved,) = (tmp_path / f"state-{BAD}").glob("*.safetensors")
     assert read_saved(saved).t == 2
 
@@ -160,7 +161,7 @@ def test_a_late_answer_is_ignored_and_its_client_goes_on_from_there(tmp_path: Pa
         records.append(record)
         grid.silent = {node(BAD)} if record.t == 0 else set()
     assert [record.absent for record in records] == [(), (), (BAD,), ()]
-    assert sites.faults()[0]["reason"] == "no answer before the deadline"
+    assert sites.faults()[0].reason == "no answer before the deadline"
     assert BAD in [c.id for c in records[3].clients]
 
 
@@ -171,7 +172,7 @@ def test_a_node_that_dies_over_a_message_is_asked_again(tmp_path: Path, whole: l
     first = next(running)
     grid.dying = {node(BAD): 2}
     assert [first, *running] == whole
-    assert [fault["reason"] for fault in sites.faults()] == ["lost (Node Unavailable)"] * 2
+    assert [(fault.kind, fault.reason) for fault in sites.faults()] == [("lost", "lost (Node Unavailable)")] * 2
 
 
 def test_a_client_may_join_late(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_without_a_quorum_at_the_start_the_missing_are_named(tmp_path: Path) -> 
     sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
     grid = sites.grid()
     grid.offline = {node(0), node(1), node(3)}
-    with pytest.raises(AnswerError, match=r"only 1 of 4 clients are here after 0\.2 s; missing: c0, c1, c3"):
+    with pytest.raises(AnswerError, match=r"only 1 of 4 clients are here after 0\.2 s; .* missing: c0, c1, c3; then"):
         list(sites.run(grid))
 
 
@@ -214,7 +215,7 @@ def test_with_keys_a_client_is_its_first_node_without_it_is_whoever_is_there(tmp
             grid.configs[node(9)] = grid.configs.pop(node(BAD))
     assert [record.absent for record in records[2:]] == ([(BAD,), (BAD,)] if keys else [(), ()])
     if keys:
-        assert sites.faults()[0]["reason"].endswith(f"it says it is client {BAD}, which is node {node(BAD)}")
+        assert sites.faults()[0].reason.endswith(f"it says it is client {BAD}, which is node {node(BAD)}")
 
 
 def test_while_a_clients_node_is_there_nobody_else_is_that_client(tmp_path: Path, whole: list[RoundRecord]) -> None:
@@ -240,13 +241,13 @@ def test_a_bad_answer_is_dropped_and_named_and_the_result_is_as_if_it_were_absen
     for name, (tamper, reason) in WRONG.items():
         shutil.rmtree(tmp_path / "again", ignore_errors=True)
         shutil.copytree(tmp_path / "run", tmp_path / "again")
-        (tmp_path / "again" / "faults.jsonl").unlink()
+        (tmp_path / "again" / "audit.jsonl").unlink()
         grid.tamper[node(BAD)] = tamper
         with closing(sites.run(grid, "again", resume=True)) as running:  # type: ignore[type-var]
             assert next(iter(running)) == without[2], name
         (fault,) = sites.faults("again")
-        assert (fault["t"], fault["client"], fault["dropped"]) == (1, BAD, True), name
-        assert re.search(reason, fault["reason"]), (name, fault["reason"])
+        assert (fault.t, fault.site, fault.kind) == (1, f"c{BAD}", "dropped"), name
+        assert re.search(reason, fault.reason), (name, fault.reason)
 
 
 class Unreadable(InProcessGrid):
@@ -263,7 +264,7 @@ class Unreadable(InProcessGrid):
 def test_a_reply_that_flower_cannot_read_is_dropped_too(tmp_path: Path, without: list[RoundRecord]) -> None:
     sites = sites_of(TABLE, tmp_path)
     assert list(sites.run(Unreadable(dict(sites.configs)))) == without
-    assert {(f["client"], f["reason"], f["dropped"]) for f in sites.faults()} == {(BAD, "not a message of ours", True)}
+    assert {(f.site, f.reason, f.kind) for f in sites.faults()} == {(f"c{BAD}", "not a message of ours", "dropped")}
 
 
 def test_a_check_that_raises_anything_drops_that_answer(
@@ -279,7 +280,7 @@ def test_a_check_that_raises_anything_drops_that_answer(
     monkeypatch.setattr(FedSSA, "check_upload", raises)
     sites = sites_of(TABLE, tmp_path)
     assert list(sites.run(sites.grid())) == without
-    assert sites.faults()[0]["reason"] == "IndexError when it was checked"
+    assert sites.faults()[0].reason == "IndexError when it was checked"
 
 
 def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
     grid = sites.grid()
     grid.configs[node(BAD)]["federation"] = stray.configs[node(BAD)]["federation"]
     next(sites.run(grid))
-    assert sites.faults()[0]["reason"].endswith("its federation.toml is another one")
+    assert sites.faults()[0].reason.endswith("its federation.toml is another one")
 
 
 def test_a_site_that_lost_its_state_says_so(tmp_path: Path) -> None:
@@ -298,8 +299,10 @@ def test_a_site_that_lost_its_state_says_so(tmp_path: Path) -> None:
     for record in sites.run(sites.grid()):
         if record.t == 0:
             shutil.rmtree(tmp_path / f"state-{BAD}")
-    assert [fault["t"] for fault in sites.faults()] == [1, 2]
-    assert "no longer on its disk" in sites.faults()[0]["reason"]
+    assert [(fault.kind, fault.t, fault.word) for fault in sites.faults()] == [
+        ("refused", t, "lost-state") for t in (1, 2)
+    ]
+    assert "no longer on its disk" in sites.faults()[0].reason
 
 
 def test_what_a_sites_own_code_raises_stays_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -310,4 +313,4 @@ def test_what_a_sites_own_code_raises_stays_there(tmp_path: Path, caplog: pytest
     said = json.dumps([str(reply.content) for _, reply in grid.seen])
     assert "4711" not in said
     assert "patient 4711" in caplog.text
-    assert "its own model or data failed" in sites.faults()[0]["reason"]
+    assert "its own model or data failed" in sites.faults()[0].reason

@@ -59,7 +59,7 @@ def test_a_site_with_other_public_data_says_so_in_one_word(tmp_path: Path) -> No
     next(sites.run(grid))
     (said,) = (said_in(reply) for asked, reply in grid.seen if asked.metadata.dst_node_id == node(BAD))
     assert said == {"refusal": "other-public-data"}
-    assert sites.faults()[0]["reason"].endswith("its public data are not those of federation.toml")
+    assert sites.faults()[0].reason.endswith("its public data are not those of federation.toml")
 
 
 def test_a_site_without_its_public_data_fails_and_the_others_go_on(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_site_without_its_public_data_fails_and_the_others_go_on(tmp_path: Pat
     other_folder(sites, tmp_path, BAD)
     records = list(sites.run(sites.grid()))
     assert all(record.num_heard == 3 for record in records)
-    assert sites.faults()[0]["reason"].endswith("its own model or data failed; the reason is in its log")
+    assert sites.faults()[0].reason.endswith("its own model or data failed; the reason is in its log")
 
 
 def test_public_data_are_part_of_what_is_agreed_on(tmp_path: Path) -> None:

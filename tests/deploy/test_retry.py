@@ -100,7 +100,7 @@ def test_without_a_superlink_a_run_gives_up_at_last() -> None:
         def get_node_ids(self) -> list[int]:
             raise httpx.ConnectError("Connection refused")
 
-    with pytest.raises(AnswerError, match=r"not answered for 0\.1 s \(Connection refused\); start it, then: --resume"):
+    with pytest.raises(AnswerError, match=r"not answered for 0\.1 s \(Connection refused\); start it$"):
         PatientGrid(Dead({}), poll=0.01, patience=0.1).get_node_ids()
 
 

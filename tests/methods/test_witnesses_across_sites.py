@@ -113,7 +113,7 @@ def test_a_site_with_other_public_data_is_not_listened_to(tmp_path: Path) -> Non
     records = list(sites.run(sites.grid()))
     assert len(records) == 1 + ROUNDS
     assert not any(client.id == wrong for record in records for client in record.clients)
-    assert any("its public data are not those of federation.toml" in fault["reason"] for fault in sites.faults())
+    assert any("its public data are not those of federation.toml" in fault.reason for fault in sites.faults())
 
 
 def test_a_coordinator_is_told_of_a_site_that_shares_its_extractor_with_nobody(

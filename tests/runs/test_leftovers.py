@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import fedssa
-from fedssa.deploy.server.directory import Address, init
+from fedssa.deploy.address import Address
+from fedssa.deploy.server.directory import init
 from fedssa.runs.lock import RunLock
 from tests.deploy.in_process import FEW, sites_of
 from tests.tiny import tiny

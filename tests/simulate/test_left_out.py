@@ -93,8 +93,8 @@ def test_a_pool_a_resumed_run_and_sites_have_the_same_records(tmp_path: Path, le
         assert fedssa.resume(tmp_path / f"stopped-{t}").records == left_out.records
     sites = sites_of(recipe(), tmp_path, quorum=1.0)  # to say that it diverged is an answer
     assert list(sites.run(sites.grid())) == without_flops(left_out.records)
-    told = [(fault["t"], fault["client"], fault["reason"]) for fault in sites.faults()]
-    assert told == [(t, k, "its training diverged") for t, k in ((0, 2), (1, 1), (1, 2))]
+    told = [(fault.kind, fault.t, fault.site, fault.reason) for fault in sites.faults()]
+    assert told == [("diverged", t, f"c{k}", "its training diverged") for t, k in ((0, 2), (1, 1), (1, 2))]
 
 
 def test_more_than_the_share_end_the_run(tmp_path: Path) -> None:

@@ -195,5 +195,10 @@ def refusal_in(records: RecordDict) -> str | None:
     return str(said["refusal"])
 
 
+def word_of(refusal: str) -> str:
+    """Returns the word as one of those that are known, since a site may say anything."""
+    return refusal if refusal in REFUSALS else "unknown"
+
+
 def in_words(refusal: str) -> str:
     return REFUSALS.get(refusal, "it refuses and does not say why")

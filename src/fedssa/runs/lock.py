@@ -57,6 +57,18 @@ def holder(folder: Path) -> int | None:
     return pid if is_alive(pid) else None
 
 
+def driver(folder: Path) -> int | None:
+    """Returns the process that holds the lock of this directory; unlike `holder`, it tries the lock for an instant."""
+    pid = holder(folder)
+    if pid is None:
+        return None
+    descriptor = os.open(folder / "lock", os.O_RDWR)
+    try:
+        return None if try_lock(descriptor) else pid
+    finally:
+        os.close(descriptor)
+
+
 def staging_of(target: Path) -> Path:
     """Returns the hidden folder in which this process makes `target`, which then appears by rename.
 

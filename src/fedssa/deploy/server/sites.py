@@ -5,9 +5,9 @@ message it replies to. Whatever a site sends is checked; what is wrong with it i
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from flwr.app import Message, RecordDict
@@ -19,10 +19,12 @@ from fedssa.deploy.messages import (
     in_words,
     refusal_in,
     to_records,
+    word_of,
 )
 from fedssa.deploy.server.checks import Checks
 from fedssa.deploy.server.retry import Grid, PatientGrid
 from fedssa.errors import AnswerError, Diverged
+from fedssa.runs.audit import Kind
 from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
@@ -31,14 +33,12 @@ MAX_TRIES = 3  # how often a client is sent a round's request if its node is los
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault tells what went wrong with a client, or with a node that is no client yet."""
+class Note(Protocol):
+    """A note tells the coordinator what happened to a client, or to a node that is no client yet."""
 
-    t: int  # -1: before round 0
-    client: int | None
-    reason: str
-    dropped: bool = False  # whether there was an answer that could not be used
+    def __call__(
+        self, kind: Kind, t: int, client: int | None, reason: str = "", *, word: str = "", node: int | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class GridFederation:
         federation: Federation,
         run: str,
         known: Known,
-        note: Callable[[Fault], None],
+        note: Note,
         poll: float = POLL,
     ) -> None:
         self.known = known
@@ -86,7 +86,7 @@ class GridFederation:
             missing = [name for k, name in enumerate(self._federation.clients) if k not in self._here]
             raise AnswerError(
                 f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
-                f"missing: {', '.join(missing)}"
+                f"see to those that are missing: {', '.join(missing)}"
             )
         self._started = True
         return [info for _, info in sorted(self.known.infos.items())]
@@ -111,7 +111,8 @@ class GridFederation:
             self._bind(info, node, online)
         except AnswerError as error:
             self._ask_at[node] = time.monotonic() + ASK_AGAIN
-            self._note(Fault(self._t, None, f"node {node} is not let in: {error}"))
+            word = "" if isinstance(reply, str) else refusal_in(reply)
+            self._note("kept-out", self._t, None, str(error), word=word_of(word) if word else "", node=node)
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
         """Binds a client to its one node: with keys for the whole run, without them as long as the node is online."""
@@ -124,6 +125,7 @@ class GridFederation:
             raise AnswerError(f"client {info.id} has other classes or samples than when it joined")
         self.known.infos.setdefault(info.id, info)
         self.known.nodes[info.id] = self._here[info.id] = node
+        self._note("joined", self._t, info.id, node=node)
 
     # -- a round -----------------------------------------------------------------------------------------------
     def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer | Diverged]:
@@ -152,7 +154,7 @@ class GridFederation:
                 if isinstance(reply, str):  # no answer, since its node was lost: it is asked again
                     del asked[message]
                     to_ask.add(client)
-                    self._note(Fault(t, client, reply))
+                    self._note("lost", t, client, reply)
                 elif client not in heard:
                     heard.add(client)
                     if answer := self._usable(requests[client], reply):
@@ -167,7 +169,7 @@ class GridFederation:
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
-                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
+                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others"
             )
         self.known.heard.update((client, t) for client, answer in answers.items() if isinstance(answer, Answer))
         return list(answers.values())
@@ -186,13 +188,17 @@ class GridFederation:
             answer = self._checks.answer(reply, request, self.known.infos[request.client], ctx)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
-            self._note(Fault(request.t, request.client, _line(reason), dropped=refused is None))
-            return Diverged(request.client, request.t) if refused == "diverged" else None
+            diverged = refused == "diverged"
+            kind: Kind = "dropped" if refused is None else "diverged" if diverged else "refused"
+            word = "" if refused is None else word_of(refused)
+            self._note(kind, request.t, request.client, _line(reason), word=word)
+            return Diverged(request.client, request.t) if diverged else None
+        self._note("answered", request.t, request.client)
         return answer
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):
-            self._note(Fault(t, client, "no answer before the deadline" if client in late else "it is not here"))
+            self._note("absent", t, client, "no answer before the deadline" if client in late else "it is not here")
 
     # -- messages ------------------------------------------------------------------------------------------------
     def take_bytes(self) -> dict[str, int]:
