@@ -198,6 +198,10 @@ class Federation:
 def read_federation(path: Path) -> Federation:
     """Reads federation.toml, which is given itself or by the directory that holds it."""
     file = path / FILE_NAME if path.is_dir() else path
+    if not file.exists():
+        raise SettingsError(
+            f"{file}: there is no such file; a coordinator has one by fedssa federation init, a site by its invitation"
+        )
     return parse_federation(read_recipe(file), file.parent)
 
 

@@ -97,6 +97,7 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
         "superexec.sh": "superexec.sh",
         "fedssa-superlink.service": "systemd/fedssa-superlink.service",
         "fedssa-superexec.service": "systemd/fedssa-superexec.service",
+        "fedssa-metrics.service": "systemd/fedssa-metrics.service",
         "coordinator.md": "README.md",
     } | ({} if address.insecure else {"nginx.conf": "nginx.conf"})
     for page, name in pages.items():

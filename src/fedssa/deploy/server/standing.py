@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from fedssa.deploy.address import ADDRESS_FILE, Address
 from fedssa.errors import SettingsError
-from fedssa.records import Outcome, RoundRecord
+from fedssa.records import ClientRecord, Outcome, RoundRecord
 from fedssa.runs.audit import TROUBLE, Event, check_audit, events_of, read_audit
 from fedssa.runs.directory import RunDir
 from fedssa.runs.files import coordinator_of
@@ -109,19 +109,33 @@ class Standing:
         return _clients(self.directory) if self.directory else []
 
     def _site(self, client: int, name: str) -> SiteStanding:
-        events = [event for event in self.events if event.site == name]
-        spoke = [event for event in events if event.kind not in ("absent", "lost")]
-        answers = [(record.t, c) for record in self.records for c in record.clients if c.id == client]
+        events, answers = self._events_by_site.get(name, []), self._answers.get(client, [])
         return SiteStanding(
             name,
             _key(self.directory, name),
             _last_time(event for event in events if event.kind == "joined"),
-            _last_time(spoke),
+            _last_time(event for event in events if event.kind not in ("absent", "lost")),
             answers[-1][0] + 1 if answers else None,
             answers[-1][1].scores.headline if answers else None,
             sum(t >= 0 for t, _ in answers),
             next((event for event in reversed(events) if event.kind in TROUBLE), None),
         )
+
+    @cached_property
+    def _events_by_site(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.site, []).append(event)
+        return found
+
+    @cached_property
+    def _answers(self) -> dict[int, list[tuple[int, ClientRecord]]]:
+        """Returns the rounds and records of each client."""
+        found: dict[int, list[tuple[int, ClientRecord]]] = {}
+        for record in self.records:
+            for client in record.clients:
+                found.setdefault(client.id, []).append((record.t, client))
+        return found
 
 
 def standing_of(path: Path) -> Standing:

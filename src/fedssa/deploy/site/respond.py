@@ -21,7 +21,7 @@ from fedssa.sites.site import advice_on_data, client_of
 
 log = logging.getLogger("flwr")  # Flower's own: a site's owner finds everything in one place
 
-
+AGREED = " in federation.toml, which is the coordinator's to change"
 NAMED: dict[type[FedSSAError], Why] = {  # what the server may know by name
     OtherPublicData: "other-public-data",
     Diverged: "diverged",
@@ -44,7 +44,7 @@ def respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
         log.error("fedssa: refused: %s", refused.why)
         return to_records(Refusal(refused.why))
     except tuple(NAMED) as error:
-        log.error("fedssa: %s", error)
+        log.error("fedssa: %s%s", error, AGREED if isinstance(error, Diverged) else "")
         return to_records(Refusal(next(why for kind, why in NAMED.items() if isinstance(error, kind))))
     except (Exception, SystemExit):  # a site's own code may raise anything
         log.exception("fedssa: this site could not answer")
