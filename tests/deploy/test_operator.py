@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -25,6 +26,7 @@ from fedssa.deploy.server.standing import standing_of
 from fedssa.records import RoundRecord
 from fedssa.runs.audit import AUDIT, Event, note
 from fedssa.runs.directory import RunDir
+from fedssa.runs.lock import driver, holder
 from fedssa.simulate.examine import SOUND, examine
 from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
 from tests.deploy.test_commands import Command, command
@@ -99,6 +101,16 @@ def test_status_fits_on_80_columns_and_has_names_and_reasons(running: Running) -
     assert "round 3, for" in told
     assert "refused in round 2: another process" in told
     assert all(f"c{k} " in told for k in range(4))
+
+
+def test_after_a_restart_of_the_machine_another_process_may_have_the_servers_number(
+    running: Running, tmp_path: Path
+) -> None:
+    shutil.copytree(running.hq / RUN, tmp_path / "run")
+    (tmp_path / "run" / "lock").write_text(str(os.getpid()))
+    assert (holder(tmp_path / "run"), driver(tmp_path / "run")) == (os.getpid(), None)
+    assert standing_of(tmp_path / "run").state == "stopped"
+    assert driver(running.hq / RUN) == os.getpid()
 
 
 def test_status_as_json(running: Running, command: Command) -> None:

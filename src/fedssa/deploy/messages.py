@@ -195,8 +195,10 @@ def refusal_in(records: RecordDict) -> str | None:
     return str(said["refusal"])
 
 
-def word_of(refusal: str) -> str:
-    """Returns the word as one of those that are known, since a site may say anything."""
+def word_of(refusal: str | None) -> str:
+    """Returns the word if it is one of ours, since a site may say anything; no refusal has none."""
+    if refusal is None:
+        return ""
     return refusal if refusal in REFUSALS else "unknown"
 
 

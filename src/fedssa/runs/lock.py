@@ -59,10 +59,12 @@ def holder(folder: Path) -> int | None:
 
 def driver(folder: Path) -> int | None:
     """Returns the process that holds the lock of this directory; unlike `holder`, it tries the lock for an instant."""
-    pid = holder(folder)
-    if pid is None:
+    if (pid := holder(folder)) is None:
         return None
-    descriptor = os.open(folder / "lock", os.O_RDWR)
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:  # it may only be read
+        return pid
     try:
         return None if try_lock(descriptor) else pid
     finally:

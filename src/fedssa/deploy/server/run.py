@@ -166,6 +166,7 @@ class DeployedRun:
         self, kind: Kind, t: int, client: int | None, reason: str = "", *, word: str = "", node: int | None = None
     ) -> None:
         site = "" if client is None else self._federation.clients[client]
+        reason = "".join(c if c.isprintable() else "?" for c in reason)  # it goes to terminals, and a site may say it
         if kind in TROUBLE:
             who = f"client {client} ({site})" if site else f"node {node}"
             log.warning("fedssa: round %d: %s: %s: %s", t, who, kind, reason)

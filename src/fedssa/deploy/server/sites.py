@@ -111,8 +111,8 @@ class GridFederation:
             self._bind(info, node, online)
         except AnswerError as error:
             self._ask_at[node] = time.monotonic() + ASK_AGAIN
-            word = "" if isinstance(reply, str) else refusal_in(reply)
-            self._note("kept-out", self._t, None, str(error), word=word_of(word) if word else "", node=node)
+            word = "" if isinstance(reply, str) else word_of(refusal_in(reply))
+            self._note("kept-out", self._t, None, str(error), word=word, node=node)
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
         """Binds a client to its one node: with keys for the whole run, without them as long as the node is online."""
@@ -188,11 +188,9 @@ class GridFederation:
             answer = self._checks.answer(reply, request, self.known.infos[request.client], ctx)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
-            diverged = refused == "diverged"
-            kind: Kind = "dropped" if refused is None else "diverged" if diverged else "refused"
-            word = "" if refused is None else word_of(refused)
-            self._note(kind, request.t, request.client, _line(reason), word=word)
-            return Diverged(request.client, request.t) if diverged else None
+            kind: Kind = "dropped" if refused is None else "diverged" if refused == "diverged" else "refused"
+            self._note(kind, request.t, request.client, _line(reason), word=word_of(refused))
+            return Diverged(request.client, request.t) if refused == "diverged" else None
         self._note("answered", request.t, request.client)
         return answer
 
