@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fedssa.deploy.server.standing import Standing, address_of
+from fedssa.runs.audit import Kind
 from fedssa.runs.files import how_to_continue
 
 WELL, DEGRADED, DOWN = 0, 1, 2
 DAYS_BEFORE_EXPIRY = 30  # a certificate that ends sooner is told of
+REFUSALS: tuple[Kind, ...] = ("kept-out", "diverged", "refused", "dropped")
 OVERDUE = 2  # times deploy.deadline
 
 
@@ -59,10 +61,10 @@ def _down(standing: Standing) -> list[str]:
 def _degraded(standing: Standing) -> list[str]:
     told, last = list[str](), standing.last
     if last is not None and standing.state == "running":
-        names = [site.name for site in standing.sites]
-        who = {"absent": last.absent, "diverged": last.diverged}
-        told += [f"{kind}: {', '.join(names[k] for k in clients)}" for kind, clients in who.items() if clients]
-        refused = [e for e in standing.trouble_of_last_round if e.kind in ("kept-out", "refused", "dropped")]
+        refused = [event for event in standing.trouble_of_last_round if event.kind in REFUSALS]
+        known = {event.site for event in refused}
+        absent = [site.name for k, site in enumerate(standing.sites) if k in last.absent and site.name not in known]
+        told += [f"absent: {', '.join(absent)}"] if absent else []
         told += [f"{event.kind}: {event.site or f'node {event.node}'} ({event.reason})" for event in refused]
     if standing.run_dir is not None and (seconds := standing.going_for) is not None:
         allowed = standing.run_dir.settings["deploy"]["deadline" if standing.records else "join_deadline"]

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from fedssa.deploy.server.health import expires
+from fedssa.deploy.server.health import REFUSALS, expires
 from fedssa.deploy.server.standing import Standing, address_of, standing_of
 from fedssa.errors import FedSSAError, SettingsError
 
 HOST, PORT = "127.0.0.1", 9464
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS_FOR_A_REQUEST = 10
-REFUSALS = ("kept-out", "refused", "dropped", "diverged")
 
 
 class Sample(NamedTuple):
