@@ -50,7 +50,7 @@ def test_a_table_of_rounds_and_one_of_clients(finished: fedssa.RunResult) -> Non
 
 
 def test_a_table_of_something_else_is_refused(finished: fedssa.RunResult) -> None:
-    with pytest.raises(SettingsError, match="^rows = 'client': should be 'rounds' or 'clients'$"):
+    with pytest.raises(SettingsError, match=r"^rows = 'client': should be 'rounds' or 'clients'$"):
         finished.to_pandas("client")  # type: ignore[arg-type]
 
 
