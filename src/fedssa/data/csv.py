@@ -76,8 +76,8 @@ def _refuse_gaps(file: Path, table: Table) -> None:
         others = [] if _is_number(column) else [row for row, value in enumerate(column) if not _reads_as_number(value)]
         if 0 < len(others) < len(column) / 2:
             raise DataError(
-                f"{file}: column {name!a} holds numbers, and {str(column[others[0]])[:20]!a} in line {others[0] + 2}; fill "
-                "that in, name what a model takes (data.features), or name this one in data.columns if it is no feature"
+                f"{file}: column {name!a} holds numbers, and {str(column[others[0]])[:20]!a} in line {others[0] + 2}; "
+                "fill that in, name what a model takes (data.features), or this one in data.columns if it is no feature"
             )
 
 
