@@ -103,7 +103,7 @@ def test_runs_are_compared_with_the_first(command: Command, here: Path) -> None:
         fedssa.run({**TINY, "method": {"name": name}}, out=here / name)
     shown = command("show", "standalone", "fedssa")
     assert shown.code == 0
-    assert command("show", ".").out.count("finished, ") == 2  # a folder stands for the runs in it
+    assert re.search("● fedssa .* ▲ standalone ", command("show", ".").out)  # a folder stands for the runs in it
     assert re.search(r"fedssa .* [+-]\d+\.\d+ ± \d+\.\d+", shown.out)
 
 
