@@ -112,7 +112,7 @@ def dump_json(value: dict[str, Any], file: Path) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunDirError(f"{path.parent}: not a run directory (it has no {path.name})") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RunDirError(f"{path}: cannot be read ({error})") from error

@@ -132,9 +132,13 @@ class Journal:
             who = ", ".join(map(self.dir.client_name, record.diverged[:5])) + (
                 ", …" if len(record.diverged) > 5 else ""
             )
+            told = (
+                f"client {who} diverged, is left out of this round and stays as it was before"
+                if len(record.diverged) == 1
+                else f"clients {who} diverged, are left out of this round and stay as they were before"
+            )
             warnings.warn(
-                f"round {record.t}: client {who} diverged, is left out of this round and stays as it was before; "
-                f"try a smaller local.lr{self._where}",
+                f"round {record.t}: {told}; try a smaller local.lr{self._where}",
                 FedSSAWarning,
                 stacklevel=4,
             )

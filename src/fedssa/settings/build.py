@@ -60,6 +60,8 @@ def _one_line(section: str, table: Mapping[str, Any], error: ValidationError) ->
     first, *more = error.errors()
     where = ".".join([section, *(str(part) for part in first["loc"][:1])])
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    if first["type"] == "too_short":
+        reason = "should not be empty"  # no setting has another least length
     if first["type"] == "missing":
         reason = "is missing"
         message = f"{where} {reason}"
@@ -74,7 +76,8 @@ def refuse_unknown(section: str, table: Mapping[str, Any], known: "list[str] | t
     for key in table:
         if key not in known:
             name = f"{section}.{key}" if section else key
-            raise SettingsError(f"unknown setting {name}{_suggestion(key, known)}; known: {', '.join(known)}")
+            hint = f"{_suggestion(key, known)}; known: {', '.join(known)}" if known else f"; {section} has none"
+            raise SettingsError(f"unknown setting {name}{hint}")
 
 
 def _suggestion(word: str, known: "list[str] | tuple[str, ...]") -> str:

@@ -326,7 +326,7 @@ class SimulatedClients:
         """Yields who is tested on classes that it does not train on, which published parts may bring about."""
         for name, split in zip(self.names, self.splits, strict=True):
             if missing := untaught(self._y[split.train].tolist(), self._y[split.test].tolist()):
-                yield advice_on_untaught(f"client {name}", missing, len(split.test))
+                yield advice_on_untaught(f"client {name}", missing, len(split.test), self.dataset.class_names)
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return samples_at(self.dataset, indices)

@@ -113,10 +113,14 @@ def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
 def _by_architecture(summary: RunSummary) -> dict[str, str]:
     found = list(by_architecture(summary).items())
     lines = {
-        f"accuracy, {arch}": f"{percent_text(fmean(accuracies))} % over {len(accuracies)} clients"
+        f"accuracy, {arch}": f"{percent_text(fmean(accuracies))} % over {_counted(len(accuracies))}"
         for arch, accuracies in found[:MOST_ARCHITECTURES]
     }
     return lines | ({"…": f"{len(found) - len(lines)} more architectures"} if len(found) > len(lines) else {})
+
+
+def _counted(num_clients: int) -> str:
+    return f"{num_clients} client" if num_clients == 1 else f"{num_clients} clients"
 
 
 def measure_text(name: str, value: float) -> str:
