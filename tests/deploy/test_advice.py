@@ -10,9 +10,9 @@ import fedssa
 from fedssa.errors import RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.runs.follow import WatchedRun
-from tests.deploy.in_process import FEW, Sites, sites_of
+from tests.deploy.in_process import Sites, sites_of
 from tests.deploy.test_commands import Command, command
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 __all__ = ["command"]
 

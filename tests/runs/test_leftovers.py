@@ -13,8 +13,8 @@ import pytest
 import fedssa
 from fedssa.deploy.server.directory import Address, init
 from fedssa.runs.lock import RunLock
-from tests.deploy.in_process import FEW, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 ROOT = Path(__file__).parents[2]
 DIE_BEFORE_THE_RENAME = """
