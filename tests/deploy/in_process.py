@@ -29,14 +29,7 @@ from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
 from fedssa.sites.site import Site
 
 FIRST_NODE = 2**63 + 1  # node ids are uint64, and look like it
-FEW = {"name": "tests.deploy.in_process:few_samples"}  # data that train in no time
 Tamper = Callable[[RecordDict], RecordDict]
-
-
-def few_samples() -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of ten classes that a small model learns."""
-    y = np.arange(400) % 10
-    return np.random.default_rng(0).normal(y[:, None], 1.0, (400, 6)).astype(np.float32), y
 
 
 @dataclass

@@ -15,9 +15,9 @@ from fedssa.runs.audit import check_audit
 from fedssa.runs.directory import RunDir
 from fedssa.runs.follow import WatchedRun
 from fedssa.runs.lock import RunLock
-from tests.deploy.in_process import FEW, Sites, sites_of
+from tests.deploy.in_process import Sites, sites_of
 from tests.deploy.test_commands import Command, command
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 __all__ = ["command"]
 

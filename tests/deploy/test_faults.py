@@ -20,9 +20,9 @@ from fedssa.methods import FedSSA
 from fedssa.methods.fedssa import ClassRows
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
+from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
 from tests.deploy.wrong import WRONG
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
 BAD = 1  # the client that is wrong, or away

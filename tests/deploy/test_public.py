@@ -18,10 +18,10 @@ from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
 from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation, read_public
-from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
+from tests.deploy.in_process import Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops
-from tests.tiny import method_of, needs_of, tiny
+from tests.tiny import FEW, method_of, needs_of, tiny
 
 NEEDS = "tests.settings.needs"
 TALKING = tiny(data=FEW, public={"share": 0.2, "per_round": 30}, method={"name": f"{NEEDS}:Talking"})

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from fedssa.deploy.server.retry import PatientGrid
 from fedssa.errors import AnswerError
-from tests.deploy.in_process import FEW, InProcessGrid, node, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import InProcessGrid, node, sites_of
+from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
 BAD = 1  # the client whose messages are lost, or come twice

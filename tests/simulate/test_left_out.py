@@ -26,10 +26,10 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import start
-from tests.deploy.in_process import FEW, sites_of
+from tests.deploy.in_process import sites_of
 from tests.deploy.test_agrees import without_flops
 from tests.report.tables.test_terminal import lines_of
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,11 +24,17 @@ def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
         if isinstance(value, float) and not math.isfinite(value):
             raise SettingsError(f"{section}.{key} = {value}: should be a finite number")
     try:
-        return TypeAdapter(cls).validate_json(json.dumps(dict(table)), strict=True)
+        return _reader(cls).validate_json(json.dumps(dict(table)), strict=True)
     except ValidationError as error:
         raise SettingsError(_one_line(section, table, error)) from error
     except TypeError as error:  # a date, say, which TOML has and JSON has not
         raise SettingsError(f"{section}: {error}") from error
+
+
+@cache
+def _reader(cls: type[T]) -> TypeAdapter[T]:
+    """Takes milliseconds for a class, and a recipe has a dozen of them."""
+    return TypeAdapter(cls)
 
 
 def named(
