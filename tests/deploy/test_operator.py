@@ -28,10 +28,10 @@ from fedssa.runs.audit import AUDIT, Event, note
 from fedssa.runs.directory import RunDir
 from fedssa.runs.lock import driver, holder
 from fedssa.simulate.examine import SOUND, examine
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
+from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
 from tests.deploy.test_commands import Command, command
 from tests.deploy.test_faults import refuse
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 __all__ = ["command"]
 
