@@ -19,7 +19,7 @@ from typing import Any, Generic
 
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
-from fedssa.core.rounds import advice_on_rounds, run_rounds
+from fedssa.core.rounds import advice_on_counts, advice_on_rounds, run_rounds
 from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, Fault, GridFederation, Known
@@ -104,6 +104,10 @@ class DeployedRun:
         rounds = federation.settings.rounds
         for advice in (*method.advice(federation.context()), *advice_on_rounds(method, rounds)):
             log.warning("fedssa: %s", advice)
+        if silent := advice_on_counts(infos, federation.clients):
+            log.warning("fedssa: %s", silent)
+        if account := federation.account(federation.settings.privacy):
+            log.info("fedssa: %s", account.in_words)
         members = Counter(info.group for info in infos)
         for info in infos if method.groups == "layout" else ():
             if members[info.group] == 1:
@@ -149,7 +153,9 @@ def _create(federation: Federation, out: Path) -> RunDir:
     with writing(out, begun=False):
         staging = staging_of(out)
         public = federation.public.digest if federation.public else ""
-        about = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
+        about: dict[str, Any] = {"command": "fedssa federation run DIRECTORY"}  # the coordinator's, wherever it lies
+        if account := federation.account(federation.settings.privacy):
+            about["privacy"] = account.table
         about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
         staged = RunDir(staging, federation.table, *about_data)
         fill_run_dir(staged, describe(federation.settings.run.kernel, DEVICE))
