@@ -282,7 +282,7 @@ class Method(ABC, Generic[Server, Down, Up]):
         return Shapes(sizes, info.seen_classes, layouts)
 
 
-def growth_remedy(method: Method[Any, Any, Any]) -> str:
+def growth_remedy(method: Method[Any, Any, Any], *, noisy: bool = False) -> str:
     """Says what to do about a header that grows, in terms of settings that this method has."""
-    options = [name for name in ("t_stable", "mu0") if hasattr(method, name)]
-    return f"use a smaller {' or '.join(f'method.{name}' for name in options) or 'local.lr'}"
+    options = [f"method.{name}" for name in ("t_stable", "mu0") if hasattr(method, name)]
+    return f"use a smaller {' or '.join([*(['privacy.sigma'] if noisy else []), *options]) or 'local.lr'}"

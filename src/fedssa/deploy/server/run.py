@@ -69,7 +69,7 @@ class DeployedRun:
         self.dir, self._federation = run_dir, federation
         self.checkpoint = _read_checkpoint(_checkpoint_file(run_dir.path), federation)
         next_round, length = self.checkpoint.next_round, self.checkpoint.record_bytes
-        remedy = growth_remedy(federation.settings.method)
+        remedy = growth_remedy(federation.settings.method, noisy=federation.settings.privacy is not None)
         self._journal = Journal(run_dir, next_round, length, self._save, remedy=remedy, durable=True)
         self._journal.roll_back()
 
