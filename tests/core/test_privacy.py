@@ -1,6 +1,7 @@
 """Uploads are clipped as one vector and carry noise; nothing else of a client or its upload changes."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,6 +102,12 @@ def test_every_method_runs_with_noise_or_refuses_it_before(name: str) -> None:
     *_, last = tiny.play(total=1)  # every upload is checked by the server
     assert len(last.record.clients) == len(tiny.clients)
     assert all(math.isfinite(one.loss or 0.0) for one in last.record.clients)
+
+
+def test_the_docs_name_every_method_that_refuses() -> None:
+    page = Path(__file__).parents[2].joinpath("docs/privacy.md").read_text()
+    _, table = page.split("## Where it makes no sense")
+    assert [name for name in sorted(REFUSED & METHODS.keys()) if f"`{name}`" not in table] == []
 
 
 def test_options_decide_where_a_method_has_some() -> None:

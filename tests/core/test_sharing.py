@@ -13,7 +13,7 @@ from fedssa.core.sharing import Sharing
 from fedssa.methods import METHODS, FedAvg, FedGKT, FedProto, FedSSA, FedSSAGroups, Standalone
 from fedssa.methods.parts.model import Weights
 from fedssa.records import Scores
-from tests.conftest import LiveFederation, make_client, server_at
+from tests.conftest import LiveFederation, make_client, server_at, upload_of
 
 SILENT = Sharing(accuracy=False, counts=False)
 SENDS_COUNTS = {"fedproto", "fedssa-plus", "fedgen", "fedssa-groups", "fedgkt"}
@@ -107,7 +107,7 @@ def test_all_count_alike_if_one_does_not_say_how_many_samples_it_has() -> None:
 
     clients = two(Sharing(), Sharing(), method=method)
     start = method.server_init(server_at(-1))
-    ups = [client.run_round(start, 0).payload for client in clients]
+    ups = [upload_of(client, Weights, start) for client in clients]
     for told, shares in (((Sharing(), SILENT), (1, 1)), ((Sharing(), Sharing()), (2, 4))):
         expected = method.aggregate(
             start, [Upload(ClientInfo(k, (0, 1), shares[k]), ups[k]) for k in range(2)], server_at(0)

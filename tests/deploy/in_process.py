@@ -203,7 +203,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
     settings = parse_settings(recipe)
     table = settings.table
     task, public = _population(json.dumps(table)).task, _population(json.dumps(table)).public
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "task": {"classes": task.num_classes, **_inputs(task)},
         "models": {
             "width": table["models"]["width"],
