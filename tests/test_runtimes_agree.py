@@ -27,10 +27,12 @@ def digests(result: fedssa.RunResult) -> list[tuple[int, str, str]]:
 
 def test_one_worker_and_three_give_the_same_file(tmp_path: Path) -> None:
     run = {"metrics": ["tests.core.own_metrics:margin"]}
-    settings = tiny(models=CNN, partition={"clients": 6}, rounds={"total": 2, "fraction": 0.5}, run=run)
+    rounds, privacy = {"total": 2, "fraction": 0.5}, {"clip": 1.0, "sigma": 0.01}
+    settings = tiny(models=CNN, partition={"clients": 6}, rounds=rounds, run=run, privacy=privacy)
     files = []
     for workers in (1, 3):
-        result = fedssa.run(settings, out=tmp_path / str(workers), workers=workers)
+        with pytest.warns(FedSSAWarning, match="uploads are clipped"):
+            result = fedssa.run(settings, out=tmp_path / str(workers), workers=workers)
         files.append((result.path / "rounds.jsonl").read_bytes())
     assert files[0] == files[1]
 

@@ -201,7 +201,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
     settings = parse_settings(recipe)
     table = settings.table
     task, public = _population(json.dumps(table)).task, _population(json.dumps(table)).public
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "task": {"classes": task.num_classes, **_inputs(task)},
         "models": {
             "width": table["models"]["width"],
@@ -209,7 +209,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "server": table["models"]["server"],
             "prototypes": table["models"]["archs"] if settings.method.groups == "architecture" else None,
         },
-        **{name: table[name] for name in ("local", "server", "rounds", "method")},
+        **{name: table[name] for name in ("local", "server", "rounds", "method", "privacy") if name in table},
         "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }

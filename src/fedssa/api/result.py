@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from fedssa.errors import ClientError, FedSSAError, SettingsError
-from fedssa.records import RoundRecord, latest_scores
+from fedssa.records import RoundRecord, headlines, latest_scores
 from fedssa.runs.directory import RunDir
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RunResult:
 
     @property
     def client_accuracies(self) -> dict[int, float]:
-        return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
+        return headlines(latest_scores(self.records))
 
     def load(self, client: "int | str") -> "SplitModel":
         """Returns a client's own model, ready for inference."""

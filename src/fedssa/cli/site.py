@@ -37,6 +37,8 @@ def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
         _say(f"public:    {shown.public}")
     if shown.privacy:
         _say(f"privacy:   {shown.privacy}")
+    for choice in shown.choices or ["uploads carry no noise; all numbers are told as they are"]:
+        _say(f"privacy:   {choice}")
     for advice in shown.advice:
         _say(f"warning:   {advice}")
     _say("it would send, once, when it joins:")

@@ -18,7 +18,7 @@ from typing import Any, Generic
 
 from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server, growth_remedy
-from fedssa.core.rounds import Round, advice_on_rounds, run_rounds
+from fedssa.core.rounds import Round, advice_on_counts, advice_on_rounds, run_rounds
 from fedssa.core.samples import as_json
 from fedssa.deploy.server.retry import Grid
 from fedssa.deploy.server.sites import POLL, GridFederation, Known
@@ -71,7 +71,7 @@ class DeployedRun:
         self.dir, self._federation = run_dir, federation
         self.checkpoint = _read_checkpoint(_checkpoint_file(run_dir.path), federation)
         next_round, length = self.checkpoint.next_round, self.checkpoint.record_bytes
-        remedy = growth_remedy(federation.settings.method)
+        remedy = growth_remedy(federation.settings.method, noisy=federation.settings.privacy is not None)
         self._journal = Journal(run_dir, next_round, length, self._save, remedy=remedy, durable=True, where=AGREED)
         with writing(run_dir.path):
             self._audit = AuditLog(run_dir.path / AUDIT)
@@ -135,6 +135,10 @@ class DeployedRun:
         rounds = federation.settings.rounds
         for advice in (*method.advice(federation.context()), *advice_on_rounds(method, rounds)):
             log.warning("fedssa: %s", advice)
+        if silent := advice_on_counts(infos, federation.clients):
+            log.warning("fedssa: %s", silent)
+        if account := federation.account(federation.settings.privacy):
+            log.info("fedssa: %s", account.in_words)
         members = Counter(info.group for info in infos)
         for info in infos if method.groups == "layout" else ():
             if members[info.group] == 1:
@@ -186,7 +190,12 @@ def _create(federation: Federation, out: Path) -> RunDir:
     with writing(out, begun=False):
         staging = staging_of(out)
         public = federation.public.digest if federation.public else ""
-        about = {"command": "fedssa federation run DIRECTORY", "directory": str(federation.folder.absolute())}
+        about: dict[str, Any] = {
+            "command": "fedssa federation run DIRECTORY",
+            "directory": str(federation.folder.absolute()),
+        }
+        if account := federation.account(federation.settings.privacy):
+            about["privacy"] = account.table
         about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
         staged = RunDir(staging, federation.table, *about_data)
         fill_run_dir(staged, describe(federation.settings.run.kernel, DEVICE))

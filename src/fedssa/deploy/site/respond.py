@@ -62,6 +62,8 @@ def _respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
         start = client_of(site, federation, client)
         for advice in advice_on_data(site, start.data):
             log.warning("fedssa: %s", advice)
+        if account := federation.account(start.privacy):
+            log.info("fedssa: %s", account.in_words)
         return to_records(start.hello(evaluate_start=request.evaluate_start))
     answer = _run_round(request, federation, site, client, StateDir(Path(_option(node_config, "state-dir"))))
     return to_records(Reply(request.run, request.t, answer))
@@ -79,6 +81,8 @@ def _read(records: RecordDict, federation: Federation) -> Request[Any]:
 
 def _run_round(request: Request[Any], federation: Federation, site: str, client_id: int, disk: StateDir) -> AnyAnswer:
     method = federation.settings.method
+    if request.t >= federation.settings.rounds.total:  # a site would spend more privacy than it was told
+        raise Refused("bad-request")
     with disk.locked():
         saved = disk.load(request.run)
         last = saved.t if saved else -1
@@ -96,8 +100,14 @@ def _run_round(request: Request[Any], federation: Federation, site: str, client_
         _check_downlink(request, federation, client)
         answer = client.run_round(request.down, request.t)
         disk.save(Saved.after(request.run, request.t, federation, answer, client))
-    log.info("fedssa: round %d: loss %.4f, test accuracy %.2f %%", request.t, answer.loss, 100 * answer.scores.headline)
+    log.info("fedssa: round %d: %s", request.t, _in_words(answer))
     return answer
+
+
+def _in_words(answer: AnyAnswer) -> str:
+    if answer.loss is None or answer.scores.headline is None:
+        return "trained; its loss and accuracy are kept back"
+    return f"loss {answer.loss:.4f}, test accuracy {100 * answer.scores.headline:.2f} %"
 
 
 def _check_downlink(request: Request[Any], federation: Federation, client: Client) -> None:

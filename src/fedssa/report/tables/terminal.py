@@ -69,6 +69,7 @@ def run_table(summary: RunSummary) -> Table:
     facts = {
         "run": str(summary.run_dir.path),
         "method": f"{summary.method}, seed {summary.seed}",
+        **_privacy(summary),
         "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
         **(
             {"diverged, left out": diverged_in_words(summary.diverged, name=summary.run_dir.client_name)}
@@ -102,6 +103,16 @@ def run_table(summary: RunSummary) -> Table:
     for name, fact in facts.items():
         table.add_row(Text(name), Text(fact))
     return table
+
+
+def _privacy(summary: RunSummary) -> dict[str, str]:
+    """Says what noise on uploads is worth, as it was counted when the run started."""
+    said, counted = summary.settings.get("privacy"), summary.run_dir.about.get("privacy", {})
+    if not said:
+        return {}
+    worth = f"ε = {counted['epsilon']:.3g}" if "epsilon" in counted else "no ε"
+    rounds = f"{counted.get('rounds', '?')} rounds of a client"
+    return {"privacy": f"clip {said['clip']:g}, sigma {said['sigma']:g}: {worth} at δ = {said['delta']:g}, in {rounds}"}
 
 
 def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
