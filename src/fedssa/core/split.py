@@ -327,9 +327,12 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
-def header_rows(header: nn.Linear) -> Tensor:
-    """Returns a copy of the header as class rows (weight[s], bias[s]): [S, d + 1]."""
-    return torch.cat([header.weight, header.bias[:, None]], dim=1)
+def header_rows(header: nn.Linear, classes: Tensor | None = None) -> Tensor:
+    """Returns a copy of the header, or of some classes, as class rows (weight[s], bias[s]): [S, d + 1]."""
+    weight, bias = header.weight, header.bias
+    if classes is not None:
+        weight, bias = weight[classes], bias[classes]
+    return torch.cat([weight, bias[:, None]], dim=1)
 
 
 @torch.no_grad()
