@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from fedssa.records import ClientRecord, RoundRecord
 
-
 SENT = ("params_up", "params_down", "bytes_up", "bytes_down")
 
 
