@@ -32,6 +32,6 @@ def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[st
 
 
 def gemm_peak() -> float:
-    """FLOP/s of a large matrix product on one core: the limit of a dense computation."""
+    """FLOP/s of a large matrix product on one thread: the limit of a dense computation."""
     a, b = torch.rand(2048, 2048), torch.rand(2048, 2048)
-    return max(2 * 2048**3 / seconds(lambda: torch.mm(a, b)) for _ in range(10))
+    return max(2 * 2048**3 / cpu_seconds(lambda: torch.mm(a, b)) for _ in range(10))
