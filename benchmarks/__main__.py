@@ -10,7 +10,7 @@ from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.federation import ROOT, is_real
 from benchmarks.flower_simulation.measure import FLOWER, measure
 from benchmarks.growth import measure_classes, measure_report, measure_rounds
-from benchmarks.loops import measure_batches, measure_loops, measure_models
+from benchmarks.loops import measure_batches, measure_loops
 from benchmarks.peers.measure import measure_peers
 from benchmarks.report import report
 from benchmarks.rounds import measure_outside, measure_sizes, measure_workers
@@ -34,7 +34,6 @@ def measure_flower(_: Effort) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Effort], Any]] = {
     "loops": measure_loops,
-    "models": measure_models,
     "batches": lambda _: measure_batches(),
     "workers": lambda _: measure_workers(),
     "outside": lambda _: measure_outside(),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.table import table
+from benchmarks.tables import table
 
 Measured = dict[str, Any]
 

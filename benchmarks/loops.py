@@ -16,7 +16,6 @@ from benchmarks.effort import Effort
 from benchmarks.federation import images
 from benchmarks.served import Loop, in_turn, serve, served
 from benchmarks.timing import gemm_peak, interleaved
-from benchmarks.zoo import ZOO
 from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
 from fedssa.core.context import Context
@@ -61,17 +60,6 @@ def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float, ef
     }
 
 
-def measure_models(effort: Effort) -> list[dict[str, Any]]:
-    """Models that are not ours, beside the same ones in a plain loop."""
-    with one_thread(), ExitStack() as stack:
-        loops = {kind: stack.enter_context(served("benchmarks.loops", kind)) for kind in ("eager", "c")}
-        times = {name: in_turn(loops, [name, 64, effort.samples // 4], effort.repeats) for name in ZOO}
-    return [
-        {"model": name, **{kind: effort.samples // 4 / t[kind] for kind in loops}, "ratio": t["eager"] / t["c"]}
-        for name, t in times.items()
-    ]
-
-
 def loop_of(kind: str, name: str, batch: str, num_samples: str) -> Callable[[], object]:
     samples = Samples(*(torch.from_numpy(a[: int(num_samples)].copy()) for a in images()))
     if kind == "eager":
@@ -82,14 +70,12 @@ def loop_of(kind: str, name: str, batch: str, num_samples: str) -> Callable[[], 
 
 def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
     local, floats = LocalTraining(batch_size=batch), as_input(samples.x).contiguous()
-    net = ZOO[name](TASK) if name in ZOO else plain_cnn(*CNNS[name])
-    momentum = SGD().momentum
+    net, momentum = plain_cnn(*CNNS[name]), SGD().momentum
     return partial(train_plainly, net, floats, samples.y, batch_size=batch, lr=local.lr, momentum=momentum)
 
 
 def _our_loop(kernel: str, samples: Samples, name: str, batch: int) -> Callable[[], object]:
-    net = build(name, ZOO[name] if name in ZOO else MODELS[name], TASK)
-    return partial(_with, kernel, _loop_over(samples, net, batch))
+    return partial(_with, kernel, _loop_over(samples, build(name, MODELS[name], TASK), batch))
 
 
 def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:

@@ -1,10 +1,10 @@
 """The measurements as tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.growth_report import GROWTH
-from benchmarks.table import table
+from benchmarks.tables import table
 
 Measured = dict[str, Any]
 
@@ -121,15 +121,6 @@ def _flower(flower: Measured) -> list[str]:
     ]
 
 
-def _models(models: Sequence[Measured]) -> list[str]:
-    rows = [(r["model"], f"{r['eager']:.0f}", f"{r['c']:.0f}", f"{r['ratio']:.2f}") for r in models]
-    return [
-        "## Models that are not ours, one core, B = 64, samples a second",
-        table(("model", "plain eager", "ours", "ours / eager"), rows),
-        "They are plain modules (`benchmarks/zoo.py`), and nothing in C knows them; the goal is 1.1.",
-    ]
-
-
 PEERS = {
     "htfllib": "HtFLlib's loop (LG-FedAvg)",
     "authors": "the authors' loop, without its augmentation",
@@ -137,7 +128,6 @@ PEERS = {
 }
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "loops": _loops,
-    "models": _models,
     "batches": _batches,
     "workers": _workers,
     "outside": _outside,

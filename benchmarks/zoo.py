@@ -1,7 +1,5 @@
 """Models as users write them: plain modules that know nothing of FedSSA."""
 
-import math
-from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -52,51 +50,3 @@ def resnet18(task: Task, base: int = 64) -> nn.Module:
 
 def resnet18_thin(task: Task) -> nn.Module:
     return resnet18(task, base=16)
-
-
-class Patches(nn.Module):
-    """A small transformer: 16 patches of 8 × 8 pixels, three layers of width 128."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        self.embed = nn.Conv2d(task.input_shape[0], 128, 8, 8)
-        layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
-        self.header = nn.Linear(128, task.num_classes)
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.header(self.layers(self.embed(x).flatten(2).transpose(1, 2)).mean(dim=1))
-        return out
-
-
-class RowByRow(nn.Module):
-    """An LSTM that reads an image row by row."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        channels, _, width = task.input_shape
-        self.lstm = nn.LSTM(channels * width, 128, batch_first=True)
-        self.header = nn.Linear(128, task.num_classes)
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        _, (last, _) = self.lstm(x.permute(0, 2, 1, 3).flatten(2))
-        out: Tensor = self.header(last[0])
-        return out
-
-
-def mlp(task: Task) -> nn.Module:
-    inputs = math.prod(task.input_shape)
-    hidden = (nn.Linear(inputs, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU())
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(512, task.num_classes))
-
-
-ZOO: dict[str, Callable[[Task], nn.Module]] = {
-    "plain-cnn-1": plain_cnn,
-    "resnet-18": resnet18,
-    "thin-resnet-18": resnet18_thin,
-    "transformer": Patches,
-    "lstm": RowByRow,
-    "mlp": mlp,
-}

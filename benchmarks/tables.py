@@ -1,4 +1,4 @@
-"""A table in Markdown."""
+"""Tables of a page."""
 
 from collections.abc import Iterable, Sequence
 
