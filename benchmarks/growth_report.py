@@ -67,8 +67,8 @@ def _rounds(rounds: Sequence[Measured]) -> list[str]:
 
 def _report(report: Measured) -> list[str]:
     return [
-        f"`fedssa report` over {report['runs']:,} runs of N = 100, T = 100 (five methods, ten seeds, "
-        f"{-(-report['runs'] // 50)} experiments): **{report['seconds']:.1f}** CPU seconds; the goal is 10 for 500.",
+        f"`fedssa report` over {report['runs']:,} runs of N = 100, T = 100, in experiments of five methods and ten "
+        f"seeds: **{report['seconds']:.1f}** CPU seconds; the goal is 10 for 500.",
     ]
 
 
