@@ -329,10 +329,8 @@ def first_line(error: Exception) -> str:
 
 def header_rows(header: nn.Linear, classes: Tensor | None = None) -> Tensor:
     """Returns a copy of the header, or of some classes, as class rows (weight[s], bias[s]): [S, d + 1]."""
-    weight, bias = header.weight, header.bias
-    if classes is not None:
-        weight, bias = weight[classes], bias[classes]
-    return torch.cat([weight, bias[:, None]], dim=1)
+    parts = (header.weight, header.bias[:, None])
+    return torch.cat(parts if classes is None else [part[classes] for part in parts], dim=1)
 
 
 @torch.no_grad()

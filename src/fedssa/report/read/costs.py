@@ -59,7 +59,8 @@ class Cost:
 
 def traffic(participations: Iterable[ClientRecord]) -> Traffic:
     known = list(participations)
-    return Traffic(*(sum(map(attrgetter(name), known)) for name in SENT), len(known))
+    up, down, bytes_up, bytes_down = (sum(map(attrgetter(name), known)) for name in SENT)
+    return Traffic(up, down, bytes_up, bytes_down, len(known))
 
 
 def costs_of(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:
