@@ -20,7 +20,7 @@ help:
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
 	@echo "make fuzz         give the program mistakes of every kind and count what becomes of them (CASES, SECONDS of each part)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
-	@echo "make bench        measure this machine: benchmarks/results.md"
+	@echo "make bench        measure this machine: benchmarks/results.md (PARTS=growth: only N, S, T and many runs, printed)"
 	@echo "make clean        remove the environment, caches, the demo and the site; your runs stay"
 
 $(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard src/fedssa/kernels/*.[ch])
@@ -102,7 +102,7 @@ check: $(VENV)/.dev
 	@$(MAKE) --no-print-directory test
 
 bench: $(VENV)/.dev
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks $(PARTS)
 
 clean:
 	rm -rf $(VENV) .venv-flower build dist site src/*.egg-info $(DEMO_MADE)

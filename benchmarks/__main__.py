@@ -1,19 +1,24 @@
-"""Measures, prints, and writes results.md and results.json beside this file."""
+"""Measures and prints; without options it also writes results.md and results.json beside this file."""
 
+import argparse
 import json
 import statistics
+from collections.abc import Callable
 from typing import Any
 
+from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.federation import ROOT, is_real
 from benchmarks.flower_simulation.measure import FLOWER, measure
+from benchmarks.growth import measure_classes, measure_report, measure_rounds
 from benchmarks.loops import measure_batches, measure_loops
+from benchmarks.peers.measure import measure_peers
 from benchmarks.report import report
 from benchmarks.rounds import measure_outside, measure_sizes, measure_workers
 from fedssa.runs.environment import describe
 from fedssa.simulate.worker import keep_freed_memory
 
 
-def measure_flower() -> dict[str, Any]:
+def measure_flower(_: Effort) -> dict[str, Any]:
     """Ours before and after, so that a slow hour of the machine meets both."""
     before = measure_workers()["two"]
     first, *rounds = measure(6)
@@ -27,21 +32,37 @@ def measure_flower() -> dict[str, Any]:
     }
 
 
+PARTS: dict[str, Callable[[Effort], Any]] = {
+    "loops": measure_loops,
+    "batches": lambda _: measure_batches(),
+    "workers": lambda _: measure_workers(),
+    "outside": lambda _: measure_outside(),
+    "peers": measure_peers,
+    "flower": measure_flower,
+    "sizes": measure_sizes,
+    "classes": measure_classes,
+    "rounds": measure_rounds,
+    "report": measure_report,
+}
+GROWTH = ("sizes", "classes", "rounds", "report")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("parts", nargs="*", help=f"what to measure: growth, or some of {', '.join(PARTS)}; all")
+    parser.add_argument("--quick", action="store_true", help="small sizes, once: to try things out")
+    said = parser.parse_args()
+    chosen = [name for part in said.parts for name in (GROWTH if part == "growth" else (part,))]
+    if unknown := set(chosen) - PARTS.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
     keep_freed_memory()  # as every run of ours does
-    measured = {
-        "machine": describe("auto", "cpu"),
-        "loops": measure_loops(),
-        "batches": measure_batches(),
-        "workers": measure_workers(),
-        "outside": measure_outside(),
-        "sizes": measure_sizes(),
-        "flower": measure_flower(),
-    }
+    effort = QUICK if said.quick else FULL
+    measured = {"machine": describe("auto", "cpu")} | {name: PARTS[name](effort) for name in chosen or PARTS}
     text = report(measured, "CIFAR-10" if is_real() else "random images (CIFAR-10 was not found)")
     print(text)
-    (ROOT / "results.md").write_text(text)
-    (ROOT / "results.json").write_text(json.dumps(measured, indent=1) + "\n")
+    if not chosen and not said.quick:
+        (ROOT / "results.md").write_text(text)
+        (ROOT / "results.json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":

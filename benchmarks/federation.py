@@ -11,9 +11,9 @@ from fedssa.errors import DataError
 NUM_IMAGES = 10_000
 
 
-def images(cifar: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def images(cifar: bool = True, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """The first 10,000 of CIFAR-10 if it is on this machine (FEDSSA_DATA), else noise: as fast to train on."""
-    if cifar:
+    if cifar and classes == 10:
         try:
             dataset = prepare(Cifar10(download=False))
             return dataset.x[:NUM_IMAGES], dataset.y[:NUM_IMAGES]
@@ -21,7 +21,7 @@ def images(cifar: bool = True) -> tuple[np.ndarray, np.ndarray]:
             pass
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (NUM_IMAGES, 32, 32, 3), dtype=np.uint8)
-    return x, np.arange(NUM_IMAGES) % 10
+    return x, np.arange(NUM_IMAGES) % classes
 
 
 def settings(num_rounds: int) -> dict[str, Any]:

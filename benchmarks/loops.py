@@ -1,11 +1,9 @@
 """One core: our training loop against a plain one, and the making of a batch."""
 
-import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from typing_extensions import override
 
 from benchmarks.eager import plain_cnn, train_plainly
+from benchmarks.effort import Effort
 from benchmarks.federation import images
-from benchmarks.timing import REPEATS, cpu_seconds, gemm_peak, interleaved
+from benchmarks.served import Loop, in_turn, serve, served
+from benchmarks.timing import gemm_peak, interleaved
 from fedssa.core.augment import AUGMENTATIONS, draw
 from fedssa.core.client import Client
 from fedssa.core.context import Context
@@ -30,27 +30,23 @@ from fedssa.models import MODELS, build
 from fedssa.models.cnn import CNNS, ConvReluPool
 from fedssa.simulate.worker import keep_freed_memory
 
-NUM_SAMPLES = 1024  # a measurement
-BATCHES = (64, 128, 512)
+NUM_SAMPLES = 1024  # that batches are made of
 TASK = Task(10, (3, 32, 32))
 KERNELS: tuple[Kernel, ...] = ("torch", "c")
-Loop = Callable[[str, int], float]  # model and batch size → CPU seconds of an epoch
 
 
-def measure_loops() -> dict[str, Any]:
-    """Each loop in a process of its own, as its user runs it: ours keeps freed memory, as every run of ours does."""
+def measure_loops(effort: Effort) -> dict[str, Any]:
+    """Each loop in a process of its own: ours keeps freed memory, as every run of ours does."""
     with one_thread(), ExitStack() as stack:
         peak = gemm_peak()
-        loops = {kind: stack.enter_context(_served(kind)) for kind in ("eager", *KERNELS, "linear")}
-        rows = [_measure_loop(name, batch, loops, peak) for batch in BATCHES for name in CNNS]
+        loops = {kind: stack.enter_context(served("benchmarks.loops", kind)) for kind in ("eager", *KERNELS, "linear")}
+        rows = [_measure_loop(name, batch, loops, peak, effort) for batch in effort.batches for name in CNNS]
     return {"peak": peak, "rows": rows}
 
 
-def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float) -> dict[str, Any]:
-    for loop in loops.values():
-        loop(name, batch)
-    times = [{kind: loop(name, batch) for kind, loop in loops.items()} for _ in range(REPEATS)]
-    speed = {kind: NUM_SAMPLES / statistics.median(t[kind] for t in times) for kind in loops}
+def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float, effort: Effort) -> dict[str, Any]:
+    times = in_turn(loops, [name, batch, effort.samples], effort.repeats)
+    speed = {kind: effort.samples / seconds for kind, seconds in times.items()}
     dense = flops_a_sample(name)
     return {
         "model": name,
@@ -64,34 +60,12 @@ def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float) ->
     }
 
 
-@contextmanager
-def _served(kind: str) -> Iterator[Loop]:
-    """`python -m benchmarks.loops KIND`: a line with model and batch goes in, CPU seconds of one epoch come out."""
-    command = [sys.executable, "-m", "benchmarks.loops", kind]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        source, sink = process.stdout, process.stdin
-        assert source is not None
-        assert sink is not None
-
-        def loop(name: str, batch: int) -> float:
-            print(name, batch, file=sink, flush=True)
-            return float(source.readline())
-
-        yield loop
-        sink.close()
-
-
-def serve(kind: str) -> None:
-    pixels, labels = (torch.from_numpy(a[:NUM_SAMPLES].copy()) for a in images())
-    loops = cache(partial(_plain_loop, Samples(pixels, labels)))
-    if kind != "eager":
-        keep_freed_memory()
-        make = _linear_loop if kind == "linear" else partial(_our_loop, kind)
-        loops = cache(partial(make, Samples(pixels, labels)))
-    for line in sys.stdin:
-        name, batch = line.split()
-        with one_thread():
-            print(cpu_seconds(loops(name, int(batch))), flush=True)
+def loop_of(kind: str, name: str, batch: str, num_samples: str) -> Callable[[], object]:
+    samples = Samples(*(torch.from_numpy(a[: int(num_samples)].copy()) for a in images()))
+    if kind == "eager":
+        return _plain_loop(samples, name, int(batch))
+    keep_freed_memory()
+    return _linear_loop(samples, name, int(batch)) if kind == "linear" else _our_loop(kind, samples, name, int(batch))
 
 
 def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
@@ -174,4 +148,4 @@ def measure_batches() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(partial(loop_of, sys.argv[1]))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.effort import Effort
 from benchmarks.federation import large, settings
 from benchmarks.timing import cpu_seconds, seconds
 from fedssa.records import Outcome
@@ -25,7 +26,6 @@ from fedssa.simulate.run import Run, reopen, start
 from fedssa.simulate.worker import keep_freed_memory
 
 ROUNDS = 10
-SIZES = (100, 1_000, 10_000)
 
 
 def measure_workers(num_rounds: int = 8) -> dict[str, float]:
@@ -96,8 +96,8 @@ def measure_outside() -> dict[str, Any]:
 
 
 def measure_size(num_clients: int) -> dict[str, float]:
-    """Two workers, a cohort of 10: seconds to the first record, of a round, and to the first round after a stop;
-    the largest memory of all processes together."""
+    """Two workers, a cohort of 10: seconds to the first record, of a round, and to the first round after a stop; the
+    largest memory of all processes together; what the run takes on the disk after eleven rounds."""
     with tempfile.TemporaryDirectory() as folder:
         path, began = Path(folder) / "run", time.perf_counter()
         run: Run | Outcome = start(parse_settings(large(num_clients, 2 * ROUNDS)), path)
@@ -108,6 +108,7 @@ def measure_size(num_clients: int) -> dict[str, float]:
         for _ in range(ROUNDS):
             times.append(seconds(partial(next, rounds)))
             memory = max(memory, _memory())
+        disk = bytes_of(path)
         del rounds  # the workers end
         run.close()
         began = time.perf_counter()
@@ -119,7 +120,12 @@ def measure_size(num_clients: int) -> dict[str, float]:
         del rounds  # the workers end
         run.close()
     a_round = statistics.median(times[1:])
-    return {"start": until_start, "round": a_round, "resume": resumed - a_round, "memory": memory}
+    return {"start": until_start, "round": a_round, "resume": resumed - a_round, "memory": memory, "disk": disk}
+
+
+def bytes_of(folder: Path) -> int:
+    """What really is on the disk."""
+    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
 
 
 def _memory() -> int:
@@ -133,10 +139,10 @@ def _own_id() -> int:
     return int(Path("/proc/self/stat").read_text().split()[0])
 
 
-def measure_sizes(repeats: int = 2) -> list[dict[str, float]]:
+def measure_sizes(effort: Effort) -> list[dict[str, float]]:
     """In turn, each in a fresh process; medians."""
-    measured: dict[int, list[dict[str, float]]] = {n: [] for n in SIZES}
-    for _ in range(repeats):
+    measured: dict[int, list[dict[str, float]]] = {n: [] for n in effort.clients}
+    for _ in range(min(2, effort.repeats)):
         for n, results in measured.items():
             command = [sys.executable, "-m", "benchmarks.rounds", str(n)]
             results.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))

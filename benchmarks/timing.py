@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-REPEATS = 7
-
 
 def seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
@@ -22,7 +20,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def interleaved(works: dict[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
+def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median CPU time of each, measured in turn, so that a slow moment of the machine meets all of them."""
     for work in works.values():
         work()
@@ -34,6 +32,6 @@ def interleaved(works: dict[str, Callable[[], object]], repeats: int = REPEATS) 
 
 
 def gemm_peak() -> float:
-    """FLOP/s of a large matrix product on one core: the limit of a dense computation."""
+    """FLOP/s of a large matrix product on one thread: the limit of a dense computation."""
     a, b = torch.rand(2048, 2048), torch.rand(2048, 2048)
-    return max(2 * 2048**3 / seconds(lambda: torch.mm(a, b)) for _ in range(10))
+    return max(2 * 2048**3 / cpu_seconds(lambda: torch.mm(a, b)) for _ in range(10))

@@ -12,7 +12,6 @@ from fedssa.records import (
     RoundRecord,
     Scores,
     latest_scores,
-    mean_accuracy,
     rounds_to_target,
 )
 
@@ -113,22 +112,6 @@ def test_a_round_without_accuracy_reaches_nothing() -> None:
     silent = [RoundRecord(t, {}, 0) for t in range(4)]
     assert rounds_to_target(silent, 0.5) is None
     assert silent[0].headline is None
-
-
-def test_the_mean_does_not_weigh_clients() -> None:
-    many = Scores(test={"head": 1.0}, num_test=1000, val={}, num_val=0)
-    assert mean_accuracy([many, scores(head=0.0), scores(head=0.5)]) == {"head": 0.5}
-
-
-def test_only_kinds_that_all_report_have_a_mean() -> None:
-    both, one = scores(head=0.25, prototype=0.5), scores(head=0.75)
-    assert mean_accuracy([both, one]) == {"head": 0.5}
-    assert mean_accuracy([both, both]) == {"head": 0.25, "prototype": 0.5}
-    assert list(mean_accuracy([both, both])) == ["head", "prototype"]
-
-
-def test_nobody_heard_has_no_mean() -> None:
-    assert mean_accuracy([]) == {}
 
 
 def test_the_first_kind_is_the_headline() -> None:

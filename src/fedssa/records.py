@@ -202,17 +202,9 @@ def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
     return {client.id: client.scores for record in records for client in record.clients if client.scores.test}
 
 
-def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
-    """Returns the unweighted mean over clients, for each kind of inference that all of them report."""
-    return _means([s.test for s in scores])
-
-
 def mean_measures(scores: Iterable[Scores]) -> dict[str, float]:
     """Returns the unweighted mean over clients of every measure besides accuracy that all of them report."""
-    return _means([s.measures for s in scores])
-
-
-def _means(said: Sequence[dict[str, float]]) -> dict[str, float]:
+    said = [s.measures for s in scores]
     if not said:
         return {}
     shared = set(said[0]).intersection(*said)

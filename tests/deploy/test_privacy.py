@@ -18,9 +18,9 @@ from fedssa.methods import FedProto
 from fedssa.report.read.summary import summarise
 from fedssa.report.tables.terminal import run_table
 from fedssa.runs.directory import RunDir
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, said_in, sites_of, tensors_in
+from tests.deploy.in_process import InProcessGrid, Sites, node, said_in, sites_of, tensors_in
 from tests.deploy.test_site import SITE, federation
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 NOISY = {"clip": 0.5, "sigma": 0.1}
 

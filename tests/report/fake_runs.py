@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedssa.records import ClassCounts, ClientRecord, Outcome, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.core.heard import Heard
+from fedssa.records import ClassCounts, ClientRecord, Outcome, RoundRecord, Scores, latest_scores
 from fedssa.runs.directory import RunDir, fill_run_dir
 from tests.tiny import without_digest
 
@@ -52,8 +53,8 @@ def make_run(
     records: list[RoundRecord] = []
     for t, accuracies in enumerate(rounds, start=-1):
         clients = tuple(_client(t, client, accuracy, second) for client, accuracy in accuracies.items())
-        heard = latest_scores([*records, RoundRecord(t, {}, 0, clients)])
-        records.append(RoundRecord(t, mean_accuracy(heard.values()), len(heard), clients))
+        heard = Heard(latest_scores([*records, RoundRecord(t, {}, 0, clients)]))
+        records.append(RoundRecord(t, heard.mean_accuracy(), len(heard), clients))
         run_dir.append(records[-1])
         run_dir.append_timing({"t": t, "seconds": 100.0 if t < 0 else 1.0 + t})
     return run_dir

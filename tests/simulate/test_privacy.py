@@ -12,8 +12,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.command import command_of
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import Run, reopen, start
-from tests.deploy.in_process import FEW
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 NOISY = {"clip": 1.0, "sigma": 0.1}
 

@@ -275,7 +275,7 @@ class Client:
 
     @torch.no_grad()
     def header_norm(self) -> float:
-        rows = header_rows(self.net.header)[self.seen].cpu().double()  # a float's square may overflow
+        rows = header_rows(self.net.header, self.seen).cpu().double()  # a float's square may overflow
         return float(torch.linalg.vector_norm(rows, dim=1).mean())
 
     # -- its state -----------------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from annotated_types import Ge, Gt, Le
 
 from fedssa.core.client import Answer, AnyAnswer, AnyMethod, ClientInfo
 from fedssa.core.context import ServerContext
+from fedssa.core.heard import Heard
 from fedssa.core.message import digest, num_bytes, num_params, owned
 from fedssa.core.method import Upload
 from fedssa.core.seeds import numpy_rng, one_thread, seeded
 from fedssa.errors import AnswerError, Diverged
 from fedssa.kernels import using
-from fedssa.records import ClientRecord, RoundRecord, Scores, latest_scores, mean_accuracy
+from fedssa.records import ClientRecord, RoundRecord, latest_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +94,13 @@ def run_rounds(
     """
     infos = {info.id: info for info in federation.join(evaluate_start=evaluate_start and not history)}
     num_clients = num_clients or len(infos)
-    scores = latest_scores(history)
+    scores = Heard(latest_scores(history))
     if not history:
         begin = ctx.at(-1)
         with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server"):
             server = owned(method.server_init(begin))
         starts = [ClientRecord(info.id, info.start) for info in infos.values() if info.start is not None]
-        scores = {start.id: start.scores for start in starts}
+        scores.hear({start.id: start.scores for start in starts})
         yield Round(replace(_record(-1, starts, scores, server), server_flops=_server_flops(begin)), server)
     for t in range(max(0, len(history) - 1), rounds.total):
         now, participants = ctx.at(t), cohort(num_clients, rounds.fraction, ctx.seed, t)
@@ -112,11 +113,13 @@ def run_rounds(
         if diverged and (not answers or rounds.are_too_many(len(diverged), len(participants))):
             raise diverged[0]
         before, server = server, _aggregated(method, server, answers, infos, now)
-        scores |= {answer.client: answer.scores for answer in answers if answer.scores.test}
+        scores.hear({answer.client: answer.scores for answer in answers if answer.scores.test})
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
+        with one_thread():
+            metrics = method.metrics(before, server)
         record = replace(
             _record(t, clients, scores, server),
-            metrics=method.metrics(before, server),
+            metrics=metrics,
             absent=tuple(sorted(set(participants) - {each.client for each in heard})),
             server_flops=_server_flops(now),
             diverged=tuple(error.client for error in diverged if error.client is not None),
@@ -136,11 +139,12 @@ def _aggregated(
 ) -> Any:
     if not answers:
         raise AnswerError(f"round {ctx.t}: no client has answered, so there is nothing to aggregate")
-    for answer in answers:
-        try:
-            method.check_upload(answer.payload, infos[answer.client], ctx)
-        except AnswerError as error:
-            raise AnswerError(f"client {answer.client}, round {ctx.t}: {error}") from error
+    with one_thread():  # to start threads would take longer than to look at a message
+        for answer in answers:
+            try:
+                method.check_upload(answer.payload, infos[answer.client], ctx)
+            except AnswerError as error:
+                raise AnswerError(f"client {answer.client}, round {ctx.t}: {error}") from error
     with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server", t=ctx.t):
         return owned(method.aggregate(server, _uploads(answers, infos), ctx))
 
@@ -176,5 +180,5 @@ def _server_flops(ctx: ServerContext) -> int | None:
     return sum(ctx.flops) if ctx.flops and ctx.count_flops else None
 
 
-def _record(t: int, clients: Sequence[ClientRecord], scores: Mapping[int, Scores], server: Any) -> RoundRecord:
-    return RoundRecord(t, mean_accuracy(scores.values()), len(scores), tuple(clients), digest(server))
+def _record(t: int, clients: Sequence[ClientRecord], scores: Heard, server: Any) -> RoundRecord:
+    return RoundRecord(t, scores.mean_accuracy(), len(scores), tuple(clients), digest(server))

@@ -327,9 +327,10 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
-def header_rows(header: nn.Linear) -> Tensor:
-    """Returns a copy of the header as class rows (weight[s], bias[s]): [S, d + 1]."""
-    return torch.cat([header.weight, header.bias[:, None]], dim=1)
+def header_rows(header: nn.Linear, classes: Tensor | None = None) -> Tensor:
+    """Returns a copy of the header, or of some classes, as class rows (weight[s], bias[s]): [S, d + 1]."""
+    parts = (header.weight, header.bias[:, None])
+    return torch.cat(parts if classes is None else [part[classes] for part in parts], dim=1)
 
 
 @torch.no_grad()

@@ -120,7 +120,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
             seen = torch.isin(classes, client.seen)
             classes, theirs = classes[seen], theirs[seen]
         header = client.net.header
-        mine = header_rows(header)[classes]
+        mine = header_rows(header, classes)
         set_header_rows(header, classes, fused(theirs, mine, self.mu(ctx.t), self.fusion))
 
     @override

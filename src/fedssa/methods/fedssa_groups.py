@@ -145,7 +145,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
             receive_prototypes(client, down.classes, down.prototypes)
         if down.classes is not None and down.rows is not None:
             header, mu = client.net.header, stabilising_mu(self.mu0, self.t_stable, ctx.t)
-            mine = header_rows(header)[down.classes]
+            mine = header_rows(header, down.classes)
             set_header_rows(header, down.classes, fused(down.rows, mine, mu, self.fusion))
 
     @override
@@ -158,7 +158,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
         if not self.by_class:
             return Up(extractor, change)
         seen = client.seen
-        rows = header_rows(client.net.header)[seen] if self.rows else None
+        rows = header_rows(client.net.header, seen) if self.rows else None
         if not self.prototypes:
             return Up(extractor, change, seen, rows)
         prototypes, counts = measure_prototypes(client)

@@ -105,7 +105,7 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
             return
         receive_prototypes(client, down.classes, down.prototypes)
         header, mu = client.net.header, stabilising_mu(self.mu0, self.t_stable, ctx.t)
-        mine = header_rows(header)[down.classes]
+        mine = header_rows(header, down.classes)
         set_header_rows(header, down.classes, fused(down.rows, mine, mu, self.fusion))
 
     @override
@@ -116,7 +116,7 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
     def uplink(self, client: Client, ctx: Context) -> Up:
         prototypes, number = measure_prototypes(client)
         seen = client.seen
-        return Up(seen, header_rows(client.net.header)[seen], prototypes[seen], number[seen])
+        return Up(seen, header_rows(client.net.header, seen), prototypes[seen], number[seen])
 
     @override
     def aggregate(self, server: GlobalClasses, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> GlobalClasses:

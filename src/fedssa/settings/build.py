@@ -24,15 +24,16 @@ def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
         if isinstance(value, float) and not math.isfinite(value):
             raise SettingsError(f"{section}.{key} = {value}: should be a finite number")
     try:
-        return _reader(cls).validate_json(json.dumps(dict(table)), strict=True)
+        parsed: T = _reader(cls).validate_json(json.dumps(dict(table)), strict=True)
     except ValidationError as error:
         raise SettingsError(_one_line(section, table, error)) from error
     except TypeError as error:  # a date, say, which TOML has and JSON has not
         raise SettingsError(f"{section}: {error}") from error
+    return parsed
 
 
 @cache
-def _reader(cls: type[T]) -> TypeAdapter[T]:
+def _reader(cls: type[Any]) -> TypeAdapter[Any]:
     """Takes milliseconds for a class, and a recipe has a dozen of them."""
     return TypeAdapter(cls)
 

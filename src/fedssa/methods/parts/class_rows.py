@@ -54,7 +54,7 @@ def mean_of_each(reports: Iterable[tuple[Tensor, Tensor]], labels: Iterable[int]
 
 def mean_row_change(before: Tensor, after: Tensor, which: Tensor) -> float | None:
     """Returns the mean distance between a row and its successor over the classes in `which`."""
-    change = torch.linalg.vector_norm((after.double() - before.double())[which], dim=1)
+    change = torch.linalg.vector_norm(after[which].double() - before[which].double(), dim=1)
     return float(change.mean()) if len(change) else None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import RunDirError
-from fedssa.records import ClientRecord, RoundRecord
+from fedssa.records import RoundRecord
 from fedssa.report.read.summary import RunSummary, summarise
 from fedssa.runs.directory import RunDir
 from fedssa.settings.labels import entries_of
@@ -127,18 +127,17 @@ def _names_a_model(entry: object) -> bool:
 
 def _trouble(record: RoundRecord) -> str | None:
     """Tells what no run can have written, though the types are right."""
-    scores = [client.scores for client in record.clients]
-    if any(client.loss is not None and not client.scores.test for client in record.clients):  # it keeps back both
-        return "a client without any test accuracy"
-    measured = [record.accuracy, *(score.test for score in scores), *(score.val for score in scores)]
-    if not all(0 <= share <= 1 for shares in measured for share in shares.values()):
+    measured, spent, least_id = [0.0, *record.accuracy.values()], [record.server_flops or 0], 0
+    for client in record.clients:  # one loop, since a report reads millions of these
+        if client.loss is not None and not client.scores.test:  # it keeps back both
+            return "a client without any test accuracy"
+        measured += client.scores.test.values()
+        measured += client.scores.val.values()
+        spent += (client.params_up, client.params_down, client.bytes_up, client.bytes_down)
+        spent += (client.flops or 0, client.tuning_flops or 0)
+        least_id = min(least_id, client.id)
+    if min(measured) < 0 or max(measured) > 1:
         return "an accuracy that is not between 0 and 1"
-    spent = [number for c in record.clients for number in _spent(c)]
-    if min([record.server_flops or 0, *spent]) < 0:
+    if min(spent) < 0:
         return "a cost below 0"
-    return "a client without a number" if any(client.id < 0 for client in record.clients) else None
-
-
-def _spent(client: ClientRecord) -> tuple[int, ...]:
-    sent = client.params_up, client.params_down, client.bytes_up, client.bytes_down
-    return *sent, client.flops or 0, client.tuning_flops or 0
+    return "a client without a number" if least_id < 0 else None

@@ -7,9 +7,12 @@ added to the clients' training.
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from fedssa.records import ClientRecord, RoundRecord
+
+SENT = ("params_up", "params_down", "bytes_up", "bytes_down")
 
 
 class Traffic(NamedTuple):
@@ -55,8 +58,9 @@ class Cost:
 
 
 def traffic(participations: Iterable[ClientRecord]) -> Traffic:
-    sent = [(c.params_up, c.params_down, c.bytes_up, c.bytes_down, 1) for c in participations]
-    return Traffic(*(sum(column) for column in zip(*sent, strict=True))) if sent else Traffic(0, 0, 0, 0, 0)
+    known = list(participations)
+    up, down, bytes_up, bytes_down = (sum(map(attrgetter(name), known)) for name in SENT)
+    return Traffic(up, down, bytes_up, bytes_down, len(known))
 
 
 def costs_of(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:

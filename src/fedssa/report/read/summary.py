@@ -30,6 +30,7 @@ OPTIONS_SINCE_THEN: dict[str, dict[str, Any]] = {"fedssa-groups": {"compress": "
 # these change nothing that runs are compared by: methods of one experiment may differ in the header's start, as the
 # control does from Standalone, and runs in what they record
 LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics")}
+WHOLE = 1 << 80  # an accuracy times this is a whole number, so that a sum of them is exact as clients come and change
 MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
 
 
@@ -211,10 +212,11 @@ def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
 
 
 def _diverged(records: Sequence[RoundRecord]) -> dict[int, tuple[int, ...]]:
-    found: dict[int, tuple[int, ...]] = {}
+    found: dict[int, list[int]] = {}
     for record in records:
-        found |= {client: (*found.get(client, ()), record.t) for client in record.diverged}
-    return dict(sorted(found.items()))
+        for client in record.diverged:
+            found.setdefault(client, []).append(record.t)
+    return {client: tuple(rounds) for client, rounds in sorted(found.items())}
 
 
 def summarise_clients(records: Sequence[RoundRecord]) -> dict[int, ClientSummary]:
@@ -252,12 +254,17 @@ def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], .
 def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
     """Returns the first round with the highest mean of the latest validation accuracies of the clients heard."""
     best: BestRound | None = None
-    latest: dict[int, float] = {}
+    latest: dict[int, int] = {}
+    total = 0
     for record in records:
-        latest |= {c.id: next(iter(c.scores.val.values())) for c in record.clients if c.scores.val}
+        for client in record.clients:
+            if client.scores.val:
+                said = int(next(iter(client.scores.val.values())) * WHOLE)
+                total += said - latest.get(client.id, 0)
+                latest[client.id] = said
         if record.t < 0 or not latest or record.headline is None:
             continue
-        val = math.fsum(latest.values()) / len(latest)
+        val = total / WHOLE / len(latest)
         if best is None or val > best.val:
             best = BestRound(record.t, val, record.headline)
     return best

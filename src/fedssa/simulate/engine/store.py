@@ -21,6 +21,7 @@ import torch
 from fedssa.core.fields import Shapes, i64
 from fedssa.core.message import check, message, of, seal, unseal
 from fedssa.core.method import Server
+from fedssa.core.seeds import one_thread
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.records import RoundRecord
 from fedssa.runs.files import write_atomically
@@ -122,12 +123,12 @@ class ClientStore:
     def commit(self, next_round: int, record_bytes: int, server: Any, left_out: Collection[int] = ()) -> None:
         """Commits a round; clients that were left out of it keep the state that they had."""
         written = {client: slot for client, slot in self._pending.items() if client not in left_out}
-        slots = self.committed.slots.clone()
-        for client, slot in written.items():
-            slots[client] = slot
         old = {client: self.slot_of(client) for client in written}
-        self.committed = Commit(next_round, record_bytes, slots, server)
-        _write_index(self._index, self.committed, keep=self._previous if self.damage is None else None)
+        with one_thread():  # to start threads would take longer than to copy N numbers
+            slots = self.committed.slots.clone()
+            slots[list(written)] = torch.tensor(list(written.values()), dtype=torch.int64)
+            self.committed = Commit(next_round, record_bytes, slots, server)
+            _write_index(self._index, self.committed, keep=self._previous if self.damage is None else None)
         self.damage = None
         for client, slot in written.items():
             self._free[self.groups[client]].take(slot)
