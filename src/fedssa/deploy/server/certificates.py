@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedssa.deploy.signing import write_secret
 from fedssa.errors import SettingsError
 
 CA_DAYS, SERVER_DAYS = 3650, 825
@@ -129,10 +130,3 @@ def check_public_key(path: Path) -> bytes:
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise SettingsError(f"{path}: is a key of another kind; ask for one made by: fedssa site keygen")
     return content
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Writes a file that only this user can read, from the first byte on."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

@@ -22,8 +22,10 @@ from typing_extensions import override
 
 from fedssa.core.public import Labels, Public
 from fedssa.core.samples import each, is_image
-from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates, write_secret
+from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates
+from fedssa.deploy.server.registry import registration, write_registration
 from fedssa.deploy.server.submit import CONNECTION, flwr
+from fedssa.deploy.signing import PUBLIC_KEY_FILE, make_order_key, read_order_key, write_secret
 from fedssa.deploy.site.node import is_loopback
 from fedssa.errors import RunDirError, SettingsError
 from fedssa.runs.files import write_atomically
@@ -102,6 +104,7 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
     if not address.insecure:
         dates = write_certificates(staging / "certificates", address.host)
         until = (dates[0].date().isoformat(), dates[1].date().isoformat())
+    make_order_key(staging)
     write_secret(staging / "superexec.secret", secrets.token_hex(32).encode())
     (staging / ADDRESS_FILE).write_text(json.dumps(vars(address), indent=2) + "\n")
     words = {
@@ -155,6 +158,7 @@ def invite(directory: Path, name: str) -> Path:
     directory = _plain_path(directory)
     address, federation = Address.read(directory), read_federation(directory)
     client = federation.client_id(name)
+    read_order_key(directory)
     folder = directory / "sites" / name
     if folder.exists():
         raise RunDirError(f"{folder}: this site was invited before; remove the folder to do it again")
@@ -173,11 +177,25 @@ def invite(directory: Path, name: str) -> Path:
     }.items():
         _write(folder / file, page, words)
     shutil.copy(directory / FILE_NAME, folder)
+    shutil.copy(directory / PUBLIC_KEY_FILE, folder)
     if federation.public_section is not None:
         shutil.copy(directory / federation.public_section.file, folder)
     if not address.insecure:
         shutil.copy(directory / "certificates" / "ca.pem", folder)
     return folder
+
+
+def add_order_key(directory: Path) -> list[str]:
+    """Makes the key that a directory of an earlier version lacks; returns the names of those who were invited then."""
+    Address.read(directory)
+    try:
+        make_order_key(directory)
+    except FileExistsError:
+        raise RunDirError(f"{directory}: has a key already, and sites obey no other") from None
+    invited = sorted(folder for folder in (directory / "sites").iterdir() if folder.is_dir())
+    for folder in invited:
+        shutil.copy(directory / PUBLIC_KEY_FILE, folder)
+    return [folder.name for folder in invited]
 
 
 def add_public(directory: Path, source: Path, labels: Labels, per_round: int) -> Public:
@@ -206,18 +224,18 @@ def register(directory: Path, name: str, public_key: Path) -> None:
     directory = _plain_path(directory)
     Address.read(directory)
     read_federation(directory).client_id(name)
-    key, registered = check_public_key(public_key), _registered(directory, name)
-    if registered.exists():
+    key = check_public_key(public_key)
+    if registration(directory, name).exists():
         raise RunDirError(f"{name} has a key already; to give it another: fedssa federation unregister {name}")
     said = flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
-    registered.write_text(json.dumps({"node": int(said["node-id"]), "key": key.decode()}, indent=2) + "\n")
+    write_registration(directory, name, int(said["node-id"]), key)
 
 
 def unregister(directory: Path, name: str) -> None:
     """Removes the key of a site, which the SuperLink refuses from now on."""
     directory = _plain_path(directory)
     Address.read(directory)
-    registered = _registered(directory, name)
+    registered = registration(directory, name)
     try:
         node = int(json.loads(registered.read_text())["node"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -232,10 +250,6 @@ def renew(directory: Path) -> datetime:
     if address.insecure:
         raise SettingsError(f"{directory}: is without TLS (--insecure), so there is nothing to renew")
     return renew_server(directory / "certificates", address.host)
-
-
-def _registered(directory: Path, name: str) -> Path:
-    return directory / "sites" / f"{name}.json"
 
 
 def _write(path: Path, page: str, words: dict[str, Any]) -> None:
