@@ -219,6 +219,34 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
     assert RunDir.open(out).records() == list(sites.run(grid))
 
 
+def test_what_a_hostile_site_does_costs_its_own_answers(deployed: Deployment, tmp_path: Path) -> None:
+    """Its orders to another site are refused, its flood is deleted unread, and nobody waits for what never comes."""
+    table, victim, out = recipe(2), 0, tmp_path / "deployed"
+    deployed.agree_on(table, deadline=45)
+    mode, hq = deployed.site(BAD) / "mode", deployed.directory
+    known = {"superlink": str(Address.read(hq)), "client": victim}
+    known["node"] = json.loads((hq / "sites" / f"{NAMES[victim]}.json").read_text())["node"]
+    (deployed.site(BAD) / "hostile.json").write_text(json.dumps(known))
+    mode.write_text("hostile")
+    try:
+        ended(deployed.run(out))
+    finally:
+        mode.unlink()
+    faults = [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
+    assert [(f["t"], f["client"], f["reason"]) for f in faults] == [
+        (0, BAD, "an answer of 14 objects; ours have 3"),
+        (1, BAD, "no answer before the deadline"),
+    ]
+    assert "fedssa: refused: not-signed" in deployed.programs.log(NAMES[victim]).read_text()
+    assert not (deployed.site(victim) / "state" / f"{'f' * 32}.safetensors").exists()
+    folder = tmp_path / "in-process"
+    folder.mkdir()
+    sites = sites_of(table, folder)
+    grid = sites.grid()
+    grid.tamper[node(BAD)] = refuse
+    assert RunDir.open(out).records() == list(sites.run(grid))
+
+
 def test_a_run_outlives_its_superlink(deployed: Deployment, tmp_path: Path) -> None:
     """Which dies when it has stored a part of a message and has not said so: the part is sent, and refused, again."""
     table = recipe(2)

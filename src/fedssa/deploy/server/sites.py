@@ -166,7 +166,8 @@ class GridFederation:
                 break
             time.sleep(min(self._poll, max(0.0, deadline - time.monotonic())))
         self._post.end_round(self._greeted)
-        self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
+        not_noted = {client for client in to_ask if tries[client] < MAX_TRIES}
+        self._note_missing(t, {*not_noted, *asked.values()}, set(asked.values()))
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "

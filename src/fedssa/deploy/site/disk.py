@@ -61,8 +61,8 @@ class StateNotWritten(RunDirError):
     def __init__(self, folder: Path, error: OSError) -> None:
         remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to its permissions"
         super().__init__(
-            f"{folder}: cannot be written ({error.strerror}); {remedy}: this site is asked again in the next round, and "
-            "goes on from the last one that it has kept"
+            f"{folder}: cannot be written ({error.strerror}); {remedy}: this site is asked again in the next round, "
+            "and goes on from the last one that it has kept"
         )
 
 
