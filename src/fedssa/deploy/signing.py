@@ -53,7 +53,7 @@ def _digest(kind: bytes, bound_to: bytes, records: RecordDict) -> bytes:
 
 
 def with_signature(records: RecordDict, signature: bytes) -> RecordDict:
-    return RecordDict({RECORD: ConfigRecord({**_parts(records), SIGNATURE: signature})})
+    return RecordDict({**records, RECORD: ConfigRecord({**_parts(records), SIGNATURE: signature})})
 
 
 def _signature_in(records: RecordDict) -> bytes:

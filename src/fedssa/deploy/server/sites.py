@@ -79,6 +79,8 @@ class GridFederation:
                 f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
                 f"missing: {', '.join(missing)}"
             )
+        if not self._started:
+            self._post.end_round(self._greeted)
         self._started = True
         return [info for _, info in sorted(self.known.infos.items())]
 
