@@ -209,6 +209,7 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
         mode.unlink()
     faults = [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
     assert [(fault["t"], fault["client"], fault["dropped"]) for fault in faults] == [(t, BAD, True) for t in KINDS]
+    assert database_size(deployed) < 10_000_000  # the last one's hundred megabytes are gone
     for fault, (_, reason) in zip(faults, KINDS.values(), strict=True):
         assert re.search(reason.replace("5, 16", "5, 500").replace("5, 17", "5, 501"), fault["reason"]), fault
     folder = tmp_path / "in-process"
@@ -288,6 +289,10 @@ def test_a_killed_node_costs_its_round_and_a_killed_server_nothing(deployed: Dep
     deployed.start_node(BAD)
     ended(deployed.run(out, "--resume"))
     assert RunDir.open(out).records() == expected(tmp_path / "in-process", table, absent=lambda t: t == 1)
+
+
+def database_size(deployed: Deployment) -> int:
+    return (deployed.directory / "state" / "superlink.db").stat().st_size
 
 
 def kill_server_app(superexec: int) -> None:

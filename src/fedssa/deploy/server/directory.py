@@ -6,8 +6,10 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -105,6 +107,7 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
         dates = write_certificates(staging / "certificates", address.host)
         until = (dates[0].date().isoformat(), dates[1].date().isoformat())
     make_order_key(staging)
+    _make_database(staging / "state" / "superlink.db")
     write_secret(staging / "superexec.secret", secrets.token_hex(32).encode())
     (staging / ADDRESS_FILE).write_text(json.dumps(vars(address), indent=2) + "\n")
     words = {
@@ -130,6 +133,13 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
     for page, name in pages.items():
         _write(staging / name, page, words)
     read_federation(staging)
+
+
+def _make_database(path: Path) -> None:
+    """Makes the SuperLink's database, still empty, as one that gives the space of deleted objects back to the disk."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA auto_vacuum = FULL")
+        database.execute("VACUUM")
 
 
 def _words_of(directory: Path, address: Address) -> dict[str, Any]:
