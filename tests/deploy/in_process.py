@@ -72,8 +72,9 @@ class InProcessGrid:
     def _tampered(self, node: int, asked: Message, reply: RecordDict) -> RecordDict:
         """A bad site signs with its key what it sends, if that is anything that can be signed."""
         bad, key = self.tamper[node](reply), self.configs[node].get("key")
-        signs = key is not None and isinstance(bad.get(RECORD), ConfigRecord)
-        return signed_answer(bad, order_digest(asked.content, 1), Path(key)) if signs else bad
+        if key is None or not isinstance(bad.get(RECORD), ConfigRecord):
+            return bad
+        return signed_answer(bad, order_digest(asked.content, 1), Path(key))
 
     def _deliver(self, message: Message) -> str:
         arrived, _ = over_the_wire(message)

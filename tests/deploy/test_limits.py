@@ -62,14 +62,16 @@ class SuperLink(InProcessGrid):
         self._runtime_client._client = httpx.Client(transport=httpx.MockTransport(self._handle))
 
     def _handle(self, request: httpx.Request) -> httpx.Response:
-        said = {
-            "pull-messages": lambda: self._announce(PullAppMessagesRequest.FromString(request.content)),
-            "pull-object": lambda: self._object(PullObjectRequest.FromString(request.content).object_id),
-            "confirm-message-received": lambda: self._delete(
-                ConfirmMessageReceivedRequest.FromString(request.content).message_object_id
-            ),
-        }[request.url.path.rpartition("/")[2]]().SerializeToString()
+        said = self._answer(request.url.path.rpartition("/")[2], request.content).SerializeToString()
         return httpx.Response(200, headers={"content-length": str(len(said))}, stream=Body(self, said))
+
+    def _answer(self, path: str, body: bytes) -> Any:
+        if path == "pull-messages":
+            return self._announce(PullAppMessagesRequest.FromString(body))
+        if path == "pull-object":
+            return self._object(PullObjectRequest.FromString(body).object_id)
+        assert path == "confirm-message-received"
+        return self._delete(ConfirmMessageReceivedRequest.FromString(body).message_object_id)
 
     def _announce(self, request: PullAppMessagesRequest) -> PullAppMessagesResponse:
         replies = [self._replies.pop(message) for message in request.message_ids if message in self._replies]

@@ -41,7 +41,7 @@ class Hostile:
 
     def orders(self, node: int) -> None:
         """It tells another node to train a later round, in the SuperLink's name and with its own signature."""
-        agreement = json.loads(str(self.asked.content[RECORD]["message"]))["fields"]["agreement"]  # type: ignore[index]
+        agreement = json.loads(str(self.asked.content[RECORD]["message"]))["fields"]["agreement"]
         order = to_records(Request("f" * 32, agreement, self._victims_id, t=5))
         signature = self._key.sign(order_digest(order, self.asked.metadata.run_id), ECDSA)
         message = Message(with_signature(order, signature), node, "train", ttl=600)

@@ -137,6 +137,7 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
 
 def _make_database(path: Path) -> None:
     """Makes the SuperLink's database, still empty, as one that gives the space of deleted objects back to the disk."""
+    path.touch(mode=0o600)
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA auto_vacuum = FULL")
         database.execute("VACUUM")
