@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 DEMO := runs/demo
+DEMO_MADE := $(addprefix $(DEMO)/,standalone standalone-scaled fedssa demo.png)
 
 .PHONY: help demo docs site golden mutants fuzz test test-torch test-system system-packages check format bench clean
 
@@ -48,7 +49,7 @@ system-packages:
 			--no-install-recommends $${pair%:*} >/dev/null || exit $$?; done
 
 demo: $(VENV)/.base
-	@rm -rf $(DEMO)
+	@rm -rf $(DEMO_MADE)
 	@for method in standalone standalone-scaled fedssa; do \
 		$(BIN)/fedssa run recipes/quickstart.toml --method $$method --out $(DEMO)/$$method >/dev/null || exit $$?; done
 	@echo
@@ -104,5 +105,5 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-flower build dist site src/*.egg-info $(DEMO)
+	rm -rf $(VENV) .venv-flower build dist site src/*.egg-info $(DEMO_MADE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -15,8 +15,10 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.groups import layout_id
 from fedssa.core.message import num_params, tensors_in
 from fedssa.core.method import Upload
+from fedssa.core.privacy import Privacy
 from fedssa.core.public import Public, public_data
 from fedssa.core.samples import LocalData, Samples
+from fedssa.core.sharing import ALL, Sharing
 from fedssa.core.split import SplitModel, header_rows, set_header_rows
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
@@ -111,13 +113,15 @@ def make_client(
     public: Public | None = None,
     group: str | None = None,
     device: torch.device = CPU,
+    privacy: Privacy | None = None,
+    sharing: Sharing = ALL,
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     same = method is not None and method.needs_same_models
     net = net or (task.shared_start(client_id + 1) if same else tiny_net(task, seed=client_id))
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
     method = method or Standalone()
-    at: dict[str, Any] = {"kernel": kernel, "find_device": lambda: device}
+    at: dict[str, Any] = {"kernel": kernel, "find_device": lambda: device, "privacy": privacy, "sharing": sharing}
     return Client(client_id, net, data, task, method, local, seed, augmentations, public=public, group=group, **at)
 
 

@@ -20,6 +20,7 @@ PAGES = [
 ]
 LANGUAGES = {".py": "python", ".toml": "toml", ".cff": "yaml", ".txt": "text", ".tsv": "text", "": "text"}
 BLOCK = re.compile(r"^(<!-- derived: ((?:fedssa|typer|file) .+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+CUT = re.compile(r"^\* `(\w+)`: .*\.\.\.$", flags=re.MULTILINE)
 PICTURES = {ROOT / "docs/methods.svg": "fedssa methods --figure"}
 
 
@@ -32,7 +33,14 @@ def printed(command: str) -> str:
     if command.startswith("file "):
         return _shown(ROOT / command.removeprefix("file "))
     run = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=True)
-    return run.stdout
+    return CUT.sub(_whole, run.stdout) if command.startswith("typer ") else run.stdout
+
+
+def _whole(line: re.Match[str]) -> str:
+    """Gives a list of commands whole sentences: typer cuts them, and has them below, where it tells of the command."""
+    below = re.compile(rf"^#+ `fedssa(?: \w+)? {line[1]}`\n\n(.+?\.)(?: |$)", flags=re.MULTILINE)
+    told = below.search(line.string, line.end())
+    return f"* `{line[1]}`: {told[1]}" if told else line[0]
 
 
 def _shown(file: Path) -> str:

@@ -36,6 +36,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_make_clean_leaves_a_users_runs_alone(tmp_path: Path) -> None:
+    for name in ("runs/mine", "runs/demo/mine", "runs/demo/fedssa", "site"):
+        (tmp_path / name).mkdir(parents=True)
+    subprocess.run(["make", "-s", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True)  # noqa: S607 (any make)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["runs", "runs/demo", "runs/demo/mine", "runs/mine"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_table_is_cut_in_two(page: Path) -> None:
     """A row after a blank line begins a new table, which needs its line of dashes."""

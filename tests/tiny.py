@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 TINY: dict[str, Any] = {
     "seed": 7,
     "data": {"name": "digits"},
@@ -13,6 +15,15 @@ TINY: dict[str, Any] = {
     "rounds": {"total": 3, "fraction": 0.75},
     "method": {"name": "fedssa"},
 }
+
+
+FEW = {"name": "tests.tiny:few_samples"}  # data that train in no time
+
+
+def few_samples() -> tuple[np.ndarray, np.ndarray]:
+    """Vectors of ten classes that a small model learns."""
+    y = np.arange(400) % 10
+    return np.random.default_rng(0).normal(y[:, None], 1.0, (400, 6)).astype(np.float32), y
 
 
 def tiny(**sections: Any) -> dict[str, Any]:

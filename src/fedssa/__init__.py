@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedssa.api.result import RunResult, result
     from fedssa.api.run import resume, run
     from fedssa.core.method import Method
+    from fedssa.core.privacy import Privacy
     from fedssa.core.samples import Input, as_input
     from fedssa.core.split import SplitModel, split
     from fedssa.core.task import Task
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Input",
     "Method",
+    "Privacy",
     "RunResult",
     "Site",
     "SplitModel",
@@ -44,6 +46,7 @@ __all__ = [
 _HOMES = {
     "Input": "fedssa.core.samples",
     "Method": "fedssa.core.method",
+    "Privacy": "fedssa.core.privacy",
     "RunResult": "fedssa.api.result",
     "Site": "fedssa.sites.site",
     "SplitModel": "fedssa.core.split",

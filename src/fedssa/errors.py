@@ -60,14 +60,21 @@ class AnswerError(FedSSAError):
 class Diverged(FedSSAError):
     """A client's loss or weights are no longer finite, or those of what the server trains (client None)."""
 
-    def __init__(self, client: int | None, t: int, header_norm: float | None = None, name: str | None = None) -> None:
-        """`name` is what its owner calls the client, if that is not its number."""
+    def __init__(
+        self,
+        client: int | None,
+        t: int,
+        header_norm: float | None = None,
+        name: str | None = None,
+        where: str = "",
+    ) -> None:
+        """`name` is what its owner calls the client, if that is not its number; settings are changed `where`."""
         if header_norm is not None and not math.isfinite(header_norm):  # which JSON cannot hold
             header_norm = None
         norm = "" if header_norm is None else f" (mean norm of its header's rows before: {header_norm:.3g})"
         who, rate = ("the server", "server.lr") if client is None else (f"client {name or client}", "local.lr")
         when = f"in round {t}" if t >= 0 else "before the first round"
-        super().__init__(f"{who} diverged {when}: loss or weights are not finite{norm}; try a smaller {rate}")
+        super().__init__(f"{who} diverged {when}: loss or weights are not finite{norm}; try a smaller {rate}{where}")
         self.client, self.t, self.header_norm = client, t, header_norm
 
 

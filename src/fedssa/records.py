@@ -6,7 +6,7 @@ Nothing here imports torch or touches a disk, so that reports start fast.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
@@ -52,8 +52,8 @@ class Scores:
 
     __pydantic_config__: ClassVar["ConfigDict"] = AS_WRITTEN
 
-    test: dict[str, float]
-    num_test: int
+    test: dict[str, float]  # empty when the client keeps it back
+    num_test: int  # 0: it does not say
     val: dict[str, float]  # empty when the client has no validation samples
     num_val: int
     per_class: ClassCounts | None = None  # of the test samples, by the headline's kind
@@ -61,8 +61,8 @@ class Scores:
     val_metrics: dict[str, float] | None = None  # … and on the validation samples
 
     @property
-    def headline(self) -> float:
-        return next(iter(self.test.values()))
+    def headline(self) -> float | None:
+        return next(iter(self.test.values()), None)
 
     @property
     def measures(self) -> dict[str, float]:
@@ -195,8 +195,11 @@ def _first_edition_reader() -> "TypeAdapter[_FirstEdition]":
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
-    """Returns the scores of every client heard so far; a personal model changes only when its client takes part."""
-    return {client.id: client.scores for record in records for client in record.clients}
+    """Returns the scores of every client heard so far; a personal model changes only when its client takes part.
+
+    A client that keeps its accuracy back is none of them.
+    """
+    return {client.id: client.scores for record in records for client in record.clients if client.scores.test}
 
 
 def mean_accuracy(scores: Iterable[Scores]) -> dict[str, float]:
@@ -214,6 +217,11 @@ def _means(said: Sequence[dict[str, float]]) -> dict[str, float]:
         return {}
     shared = set(said[0]).intersection(*said)
     return {name: sum(map(itemgetter(name), said)) / len(said) for name in said[0] if name in shared}
+
+
+def headlines(scores: Mapping[int, Scores]) -> dict[int, float]:
+    """Returns the accuracy of every client that tells it, in the order of ids."""
+    return {client: told for client in sorted(scores) if (told := scores[client].headline) is not None}
 
 
 def recall_by_class(scores: Iterable[Scores]) -> dict[int, float]:

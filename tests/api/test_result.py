@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedssa
-from fedssa.errors import FedSSAError, RunDirError
+from fedssa.errors import FedSSAError, RunDirError, SettingsError
 from fedssa.records import ClientRecord, RoundRecord, Scores
 from tests.tiny import tiny
 
@@ -47,6 +47,11 @@ def test_a_table_of_rounds_and_one_of_clients(finished: fedssa.RunResult) -> Non
         clients["balanced accuracy"].iloc[-1] == finished.records[-1].clients[-1].scores.measures["balanced accuracy"]
     )
     assert clients["loss"].isna().sum() == 4  # at the start nobody has trained
+
+
+def test_a_table_of_something_else_is_refused(finished: fedssa.RunResult) -> None:
+    with pytest.raises(SettingsError, match=r"^rows = 'client': should be 'rounds' or 'clients'$"):
+        finished.to_pandas("client")  # type: ignore[arg-type]
 
 
 def test_what_a_table_needs_is_named(finished: fedssa.RunResult, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,7 @@ def test_what_stands_beside_arrays_are_columns_and_options(tmp_path: Path) -> No
         ({"local": {"class_weights": np.ones(4)}}, "local.class_weights is a ndarray; it should be a number, a text"),
         ({"models": {"archs": {"mlp-3"}}}, "models.archs is a set; it should be"),
         ({"data": {"name": vectors, "num": np.arange(2)}}, "data.num is a ndarray; it should be"),
+        ({"data": {"y": np.arange(2)}}, "data: x is missing; arrays are given as x and y, with columns beside them$"),
     ],
 )
 def test_what_no_file_of_settings_can_hold_is_named(sections: dict[str, Any], line: str, tmp_path: Path) -> None:
@@ -174,6 +175,8 @@ def test_bad_objects_are_refused_in_one_line_and_nothing_is_written(tmp_path: Pa
         assert str(refused.value) == line
     with pytest.raises(SettingsError, match=r"method.name = .*: should name a dataclass that can `aggregate`"):
         fedssa.run(table(), method=net, out=tmp_path / "run")
+    with pytest.raises(SettingsError, match=r"^5: should be a recipe \(a file or a table\), or sites$"):
+        fedssa.run(5, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 

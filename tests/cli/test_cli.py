@@ -77,7 +77,7 @@ def test_run_then_show_then_resume(command: Command, here: Path) -> None:
     assert RunDir.open(out).outcome() is not None
     assert re.findall(r"fedssa: round (\d) of 3, accuracy \d+\.\d\d%", ran.err) == ["0", "1", "2", "3"]
     assert "finished, 3 of 3 rounds" in ran.out
-    assert "fedssa.load_client('runs/tiny-fedssa-s7', 0)" in ran.out
+    assert "to load a client's model: fedssa.load_client('runs/tiny-fedssa-s7', 0)" in ran.out
     before = tree(out)
     again = command("run", "--resume", str(out))
     assert again.code == 0
@@ -103,6 +103,7 @@ def test_runs_are_compared_with_the_first(command: Command, here: Path) -> None:
         fedssa.run({**TINY, "method": {"name": name}}, out=here / name)
     shown = command("show", "standalone", "fedssa")
     assert shown.code == 0
+    assert re.search("● fedssa .* ▲ standalone ", command("show", ".").out)  # a folder stands for the runs in it
     assert re.search(r"fedssa .* [+-]\d+\.\d+ ± \d+\.\d+", shown.out)
 
 
@@ -164,6 +165,7 @@ ALONE = ("--workers", "1")  # what is found when the data are there need not wai
         (["methods", "--for", "tiny.toml", "--set", "partition.clients=2000"], "partition.clients = 2000"),
         (["methods", "--figure", "family.pdf"], "family.pdf: this picture is a PNG or SVG file"),
         (["show", "nowhere"], "nowhere: not a run directory"),
+        (["show", "tiny.toml"], "tiny.toml: not a run directory"),
         (["partition", "none.toml"], "none.toml: there is no such recipe"),
     ],
 )

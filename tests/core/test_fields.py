@@ -328,7 +328,7 @@ ANSWER: dict[str, Any] = {
     ("name", "value"),
     [
         ("client", -1),
-        ("steps", 0),
+        ("steps", -1),
         ("loss", math.nan),
         ("header_norm", -1.0),
         ("header_norm", math.inf),

@@ -300,6 +300,12 @@ def test_what_holds_no_logits_is_refused(
     assert "\n" not in str(error.value)
 
 
+def test_another_number_of_outputs_for_a_small_batch_is_refused() -> None:
+    told = "^Returning: returns 2 numbers a sample for a batch of 3, and .* must not depend on the batch$"
+    with pytest.raises(ModelError, match=told):
+        split(Returning(lambda _features, logits: logits[:, : 2 if len(logits) == 3 else None]), TASK)
+
+
 def test_an_entry_that_cannot_be_logits_is_refused_with_the_names_of_all() -> None:
     told = (
         r"^Returning: of what it returns \(features, scores\), what is taken for logits is \[5\] a sample, and the task"

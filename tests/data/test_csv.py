@@ -60,6 +60,7 @@ def test_a_file_or_folder_may_be_a_client(tmp_path: Path, sub: str, client_from:
         (ROWS, {"label": "kind"}, "some.csv has no column 'kind': it has 'age', 'hospital', 'label', 'weight'"),
         (ROWS, {"features": ("hospital",)}, "column 'hospital' is to be a feature and holds text or gaps"),
         (ROWS, {"columns": ("age", "weight")}, "has no columns of numbers besides 'label'"),
+        ("a,b,label\n1,2,0\n,3,1\n4,5,0\n", {}, "some.csv: column 'a' holds numbers, and '' in line 3; fill that in"),
         (ROWS + "1,2\n", {}, "line 5 has 2 values, the header 4"),
         ("a,a,label\n1,2,3\n", {}, "must have a header of different names, and rows below it"),
         ("", {}, "must have a header of different names"),

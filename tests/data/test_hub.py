@@ -34,7 +34,7 @@ def test_splits_names_and_columns_are_kept(tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_there_is_told_with_the_folder(tmp_path: Path) -> None:
     split_of(0, 6).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(DataError, match=rf"^{tmp_path}/saved/all.parquet has no column 'nope': it has x, label, ward$"):
+    with pytest.raises(DataError, match=rf"^{tmp_path}/saved has no column 'nope': it has x, label, ward$"):
         prepare(HuggingFace(dir=str(tmp_path / "saved"), label="nope"))
 
 

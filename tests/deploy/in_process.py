@@ -24,6 +24,8 @@ from fedssa.deploy.server.run import run_federation
 from fedssa.deploy.signing import make_order_key, order_digest, signed_answer
 from fedssa.deploy.site.app import app
 from fedssa.records import RoundRecord
+from fedssa.runs.audit import TROUBLE, Event, events_of
+from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.settings.toml import inline
 from fedssa.simulate.clients import SimulatedClients, builder_of
@@ -31,14 +33,7 @@ from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
 from fedssa.sites.site import Site
 
 FIRST_NODE = 2**63 + 1  # node ids are uint64, and look like it
-FEW = {"name": "tests.deploy.in_process:few_samples"}  # data that train in no time
 Tamper = Callable[[RecordDict], RecordDict]
-
-
-def few_samples() -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of ten classes that a small model learns."""
-    y = np.arange(400) % 10
-    return np.random.default_rng(0).normal(y[:, None], 1.0, (400, 6)).astype(np.float32), y
 
 
 @dataclass
@@ -176,9 +171,12 @@ class Sites:
     def run(self, grid: InProcessGrid, name: str = "run", *, resume: bool = False) -> Iterator[RoundRecord]:
         return run_federation(grid, self.federation, self.folder / name, resume=resume, poll=0.01)
 
-    def faults(self, name: str = "run") -> list[dict[str, Any]]:
-        file = self.folder / name / "faults.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    def events(self, name: str = "run") -> list[Event]:
+        return events_of(RunDir.open(self.folder / name))
+
+    def faults(self, name: str = "run") -> list[Event]:
+        """What went wrong, of all that is in the log."""
+        return [event for event in self.events(name) if event.kind in TROUBLE]
 
 
 @cache
@@ -242,7 +240,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
     settings = parse_settings(recipe)
     table = settings.table
     task, public = _population(json.dumps(table)).task, _population(json.dumps(table)).public
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "task": {"classes": task.num_classes, **_inputs(task)},
         "models": {
             "width": table["models"]["width"],
@@ -250,7 +248,7 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "server": table["models"]["server"],
             "prototypes": table["models"]["archs"] if settings.method.groups == "architecture" else None,
         },
-        **{name: table[name] for name in ("local", "server", "rounds", "method")},
+        **{name: table[name] for name in ("local", "server", "rounds", "method", "privacy") if name in table},
         "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }

@@ -2,17 +2,22 @@
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import fedssa
-from fedssa.errors import RunDirError
+from fedssa.deploy.address import Address
+from fedssa.deploy.server.directory import init
+from fedssa.errors import Diverged, RunDirError
+from fedssa.runs.audit import check_audit
 from fedssa.runs.directory import RunDir
 from fedssa.runs.follow import WatchedRun
-from tests.deploy.in_process import FEW, Sites, sites_of
+from fedssa.runs.lock import RunLock
+from tests.deploy.in_process import Sites, sites_of
 from tests.deploy.test_commands import Command, command
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 __all__ = ["command"]
 
@@ -63,11 +68,42 @@ def test_continued_as_a_simulation(stopped: Sites, command: Command) -> None:
     assert f"is a run across sites; to continue it: {advice(stopped)}" in said
 
 
-def test_where_the_coordinators_directory_is_not_known_it_is_left_open(stopped: Sites) -> None:
+def test_a_run_knows_its_coordinators_directory_which_is_left_open_if_that_is_gone(stopped: Sites) -> None:
     elsewhere = stopped.folder / "elsewhere"
     (stopped.folder / NAME).rename(elsewhere)
+    with pytest.raises(RunDirError, match=f"fedssa federation run {stopped.folder} --out {elsewhere} --resume"):
+        fedssa.resume(elsewhere)
+    (stopped.folder / "federation.toml").unlink()
     with pytest.raises(RunDirError, match=f"fedssa federation run DIRECTORY --out {elsewhere} --resume"):
         fedssa.resume(elsewhere)
+
+
+def test_a_setting_that_all_agreed_on_is_changed_by_the_coordinator_in_a_new_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = sites_of(tiny(data=FEW, local={"lr": 1e30, "batch_size": 8}, rounds={"total": 1}), tmp_path)
+    with pytest.raises(Diverged) as told:
+        list(sites.run(sites.grid()))
+    assert str(told.value).endswith(
+        "try a smaller local.lr in federation.toml, which every site needs anew, in a new run"
+    )
+    assert "try a smaller local.lr in federation.toml, which is the coordinator's to change" in caplog.text
+    assert [(event.kind, event.reason) for event in sites.events()][-1] == ("ended", "diverged")
+    check_audit(RunDir.open(tmp_path / "run"))
+
+
+def test_a_run_that_is_going_is_not_submitted_again(stopped: Sites, tmp_path: Path, command: Command) -> None:
+    init(tmp_path / "hq", Address("127.0.0.1", 1, 1, insecure=True), ["north"])
+    with closing(RunLock(stopped.folder / NAME)):
+        code, said = command("federation", "run", tmp_path / "hq", "--out", stopped.folder / NAME, "--resume")
+    assert (code, f"works on it; look on with: fedssa watch {stopped.folder / NAME}" in said) == (2, True)
+    code, said = command("federation", "run", tmp_path / "hq", "--out", stopped.folder / NAME)
+    assert (code, f"exists; to continue it: {advice(stopped)}; or choose another --out" in said) == (2, True)
+
+
+def test_a_missing_federation_is_no_missing_recipe(tmp_path: Path, command: Command) -> None:
+    code, said = command("site", "check", "site.py", "--federation", tmp_path / "federation.toml")
+    assert (code, "a coordinator has one by fedssa federation init, a site by its invitation" in said) == (2, True)
 
 
 def test_its_models_and_data_are_at_the_sites(stopped: Sites) -> None:

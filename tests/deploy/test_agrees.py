@@ -15,9 +15,9 @@ from fedssa.report.read.summary import summarise
 from fedssa.report.tables.terminal import run_table
 from fedssa.runs.directory import RunDir
 from tests.conftest import KERNELS
-from tests.deploy.in_process import FEW, over_the_wire, sites_of, tensors_in
+from tests.deploy.in_process import over_the_wire, sites_of, tensors_in
 from tests.report.tables.test_terminal import lines_of
-from tests.tiny import method_of, needs_of, tiny
+from tests.tiny import FEW, method_of, needs_of, tiny
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from fedssa.deploy.messages import REFUSALS, from_records
 from fedssa.errors import AnswerError
 from fedssa.records import Scores
 from fedssa.sites.site import Site
-from tests.deploy.in_process import FEW, InProcessGrid, node, payload_said_in, record_in, said_in, sites_of, tensors_in
+from tests.deploy.in_process import InProcessGrid, node, payload_said_in, record_in, said_in, sites_of, tensors_in
 from tests.deploy.wrong import with_parts, with_said
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 SCORES = ["test", "num_test", "val", "num_val"]
 OPT_IN = ["per_class", "metrics", "val_metrics"]  # if the site's owner says so; if the federation agreed on metrics

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import pytest
 
 from fedssa import cli
-from tests.deploy.in_process import FEW, node, sites_of
+from tests.deploy.in_process import node, sites_of
 from tests.deploy.test_faults import refuse
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 Command = Callable[..., tuple[int, str]]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedssa import cli
-from fedssa.deploy.server.directory import Address, init, invite, register, renew, unregister
-from fedssa.deploy.site.node import is_loopback
+from fedssa.deploy.address import Address, is_loopback
+from fedssa.deploy.server.directory import init, invite, register, renew, unregister
 from fedssa.errors import FedSSAError, RunDirError, SettingsError
 from fedssa.sites.agreement import read_federation
 from tests.tiny import tree

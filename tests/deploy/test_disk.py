@@ -18,8 +18,8 @@ from fedssa.methods import FedSSA
 from fedssa.runs.files import write_durably
 from fedssa.sites.agreement import parse_federation
 from tests.conftest import make_client
-from tests.deploy.in_process import FEW, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 RUN = "0123456789abcdef"
 
@@ -137,6 +137,6 @@ def test_a_full_disk_costs_a_round_is_told_by_its_own_word_and_leaves_the_state_
         assert not kept.endswith(".tmp")
     assert [record.absent for record in records] == [(), (), (1,), ()]
     (fault,) = sites.faults()
-    assert (fault["t"], fault["client"], fault["dropped"]) == (1, 1, False)
-    assert fault["reason"].startswith("its disk is full or cannot be written")
+    assert (fault.t, fault.site, fault.kind, fault.word) == (1, "c1", "refused", "disk")
+    assert fault.reason.startswith("its disk is full or cannot be written")
     assert f"{state}: cannot be written ({os.strerror(number)}); {advice}" in caplog.text

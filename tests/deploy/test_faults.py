@@ -21,9 +21,9 @@ from fedssa.methods import FedSSA
 from fedssa.methods.fedssa import ClassRows
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
+from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
 from tests.deploy.wrong import NOT_SIGNED, WRONG
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
 BAD = 1  # the client that is wrong, or away
@@ -105,7 +105,7 @@ def test_a_run_in_use_a_finished_one_and_another_federation_are_refused(tmp_path
     next(running)
     with pytest.raises(RunDirError, match="in use by process"):
         next(sites.run(sites.grid(), resume=True))
-    with pytest.raises(RunDirError, match="exists; continue it with --resume"):
+    with pytest.raises(RunDirError, match=r"exists; to continue it: fedssa federation run .* --resume; or"):
         next(sites.run(sites.grid()))
     list(running)
     with pytest.raises(RunDirError, match="ended already"):
@@ -126,7 +126,8 @@ def test_an_absent_client_is_left_out_and_comes_back_with_its_own_model(tmp_path
     assert [record.absent for record in records] == [(), (), (BAD,), ()]
     assert [c.id for c in records[2].clients] == [0, 2, 3]
     assert records[2].num_heard == 4  # its last accuracy stands
-    assert sites.faults() == [{"t": 1, "client": BAD, "reason": "it is not here", "dropped": False}]
+    (fault,) = sites.faults()
+    assert (fault.kind, fault.t, fault.site, fault.reason) == ("absent", 1, f"c{BAD}", "it is not here")
     (saved,) = (tmp_path / f"state-{BAD}").glob("*.safetensors")
     assert read_saved(saved).t == 2
 
@@ -137,7 +138,7 @@ def test_below_the_quorum_a_run_fails_and_can_be_resumed(tmp_path: Path, whole: 
     running = sites.run(grid)
     assert [next(running).t, next(running).t] == [-1, 0]
     grid.offline = {node(0), node(1)}
-    with pytest.raises(AnswerError, match=r"round 1: 2 of 4 clients .* asks for 3"):
+    with pytest.raises(AnswerError, match=r"round 1: 2 of 4 clients .* asks for 3; .* --resume$"):
         next(running)
     grid.offline = set()
     list(sites.run(grid, resume=True))
@@ -161,7 +162,7 @@ def test_a_late_answer_is_ignored_and_its_client_goes_on_from_there(tmp_path: Pa
         records.append(record)
         grid.silent = {node(BAD)} if record.t == 0 else set()
     assert [record.absent for record in records] == [(), (), (BAD,), ()]
-    assert sites.faults()[0]["reason"] == "no answer before the deadline"
+    assert sites.faults()[0].reason == "no answer before the deadline"
     assert BAD in [c.id for c in records[3].clients]
 
 
@@ -172,7 +173,7 @@ def test_a_node_that_dies_over_a_message_is_asked_again(tmp_path: Path, whole: l
     first = next(running)
     grid.dying = {node(BAD): 2}
     assert [first, *running] == whole
-    assert [fault["reason"] for fault in sites.faults()] == ["lost (Node Unavailable)"] * 2
+    assert [(fault.kind, fault.reason) for fault in sites.faults()] == [("lost", "lost (Node Unavailable)")] * 2
 
 
 def test_a_client_may_join_late(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_without_a_quorum_at_the_start_the_missing_are_named(tmp_path: Path) -> 
     sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
     grid = sites.grid()
     grid.offline = {node(0), node(1), node(3)}
-    with pytest.raises(AnswerError, match=r"only 1 of 4 clients are here after 0\.2 s; missing: c0, c1, c3"):
+    with pytest.raises(AnswerError, match=r"only 1 of 4 clients are here after 0\.2 s; .* missing: c0, c1, c3; then"):
         list(sites.run(grid))
 
 
@@ -201,7 +202,7 @@ def test_who_has_the_key_of_one_client_and_says_it_is_another_is_not_let_in(tmp_
     grid = sites.grid()
     grid.configs[node(BAD)] = {**grid.configs[node(BAD)], "client-id": 0}
     assert next(sites.run(grid)).num_heard == 3
-    assert sites.faults()[0]["reason"].endswith("it is not the client that was asked")
+    assert sites.faults()[0].reason.endswith("it is not the client that was asked")
 
 
 @pytest.mark.parametrize("keys", [True, False])
@@ -215,7 +216,7 @@ def test_with_keys_a_client_is_its_first_node_without_it_is_whoever_is_there(tmp
             grid.configs[node(9)] = grid.configs.pop(node(BAD))
     assert [record.absent for record in records[2:]] == ([(BAD,), (BAD,)] if keys else [(), ()])
     if keys:
-        assert "its key is registered for no site" in sites.faults()[0]["reason"]
+        assert "its key is registered for no site" in sites.faults()[0].reason
 
 
 def test_while_a_clients_node_is_there_nobody_else_is_that_client(tmp_path: Path, whole: list[RoundRecord]) -> None:
@@ -241,15 +242,15 @@ def test_a_bad_answer_is_dropped_and_named_and_the_result_is_as_if_it_were_absen
     for name, (tamper, reason) in WRONG.items():
         shutil.rmtree(tmp_path / "again", ignore_errors=True)
         shutil.copytree(tmp_path / "run", tmp_path / "again")
-        (tmp_path / "again" / "faults.jsonl").unlink()
+        (tmp_path / "again" / "audit.jsonl").unlink()
         grid.tamper[node(BAD)] = tamper
         with closing(sites.run(grid, "again", resume=True)) as running:  # type: ignore[type-var]
             assert next(iter(running)) == without[2], name
         faults = sites.faults("again")
         assert len(faults) == (MAX_TRIES if reason == NOT_SIGNED else 1), name  # who did not sign may be somebody else
         for fault in faults:
-            assert (fault["t"], fault["client"], fault["dropped"]) == (1, BAD, True), name
-            assert re.search(reason, fault["reason"]), (name, fault["reason"])
+            assert (fault.t, fault.site, fault.kind) == (1, f"c{BAD}", "dropped"), name
+            assert re.search(reason, fault.reason), (name, fault.reason)
 
 
 class Unreadable(InProcessGrid):
@@ -266,7 +267,7 @@ class Unreadable(InProcessGrid):
 def test_a_reply_that_flower_cannot_read_is_dropped_too(tmp_path: Path, without: list[RoundRecord]) -> None:
     sites = sites_of(TABLE, tmp_path)
     assert list(sites.run(Unreadable(dict(sites.configs)))) == without
-    assert {(f["client"], f["reason"], f["dropped"]) for f in sites.faults()} == {(BAD, "not a message of ours", True)}
+    assert {(f.site, f.reason, f.kind) for f in sites.faults()} == {(f"c{BAD}", "not a message of ours", "dropped")}
 
 
 def test_a_check_that_raises_anything_drops_that_answer(
@@ -282,7 +283,7 @@ def test_a_check_that_raises_anything_drops_that_answer(
     monkeypatch.setattr(FedSSA, "check_upload", raises)
     sites = sites_of(TABLE, tmp_path)
     assert list(sites.run(sites.grid())) == without
-    assert sites.faults()[0]["reason"] == "IndexError when it was checked"
+    assert sites.faults()[0].reason == "IndexError when it was checked"
 
 
 def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
@@ -293,7 +294,7 @@ def test_a_site_of_another_federation_is_not_let_in(tmp_path: Path) -> None:
     grid = sites.grid()
     grid.configs[node(BAD)]["federation"] = stray.configs[node(BAD)]["federation"]
     next(sites.run(grid))
-    assert sites.faults()[0]["reason"].endswith("its federation.toml is another one")
+    assert sites.faults()[0].reason.endswith("its federation.toml is another one")
 
 
 def test_a_site_that_lost_its_state_says_so(tmp_path: Path) -> None:
@@ -301,8 +302,10 @@ def test_a_site_that_lost_its_state_says_so(tmp_path: Path) -> None:
     for record in sites.run(sites.grid()):
         if record.t == 0:
             shutil.rmtree(tmp_path / f"state-{BAD}")
-    assert [fault["t"] for fault in sites.faults()] == [1, 2]
-    assert "no longer on its disk" in sites.faults()[0]["reason"]
+    assert [(fault.kind, fault.t, fault.word) for fault in sites.faults()] == [
+        ("refused", t, "lost-state") for t in (1, 2)
+    ]
+    assert "no longer on its disk" in sites.faults()[0].reason
 
 
 def test_what_a_sites_own_code_raises_stays_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -313,4 +316,4 @@ def test_what_a_sites_own_code_raises_stays_there(tmp_path: Path, caplog: pytest
     said = json.dumps([str(reply.content) for _, reply in grid.seen])
     assert "4711" not in said
     assert "patient 4711" in caplog.text
-    assert "its own model or data failed" in sites.faults()[0]["reason"]
+    assert "its own model or data failed" in sites.faults()[0].reason

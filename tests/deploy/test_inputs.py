@@ -10,7 +10,8 @@ import torch
 import fedssa
 from fedssa.core.samples import Input, form_of
 from fedssa.core.task import Task
-from fedssa.deploy.server.directory import Address, add_public, init
+from fedssa.deploy.address import Address
+from fedssa.deploy.server.directory import add_public, init
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.export import export_model
 from fedssa.errors import DataError, ModelError, SettingsError

@@ -26,10 +26,10 @@ from typing_extensions import override
 from fedssa.deploy.server.limits import LimitedGrid
 from fedssa.deploy.server.run import run_federation
 from fedssa.records import RoundRecord
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, sites_of
+from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
 from tests.deploy.test_faults import refuse
 from tests.deploy.wrong import record_of, with_parts
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 2, "fraction": 1.0})
 HONEST, LARGE, MANY, SILENT = range(4)
@@ -139,7 +139,7 @@ def test_who_floods_or_stalls_costs_its_own_answers_and_leaves_nothing_behind(
     superlink.withheld = {node(SILENT)}
     superlink.unasked = [unasked()]
     assert run(sites, superlink) == honest
-    reasons = {fault["client"]: fault["reason"] for fault in sites.faults()}
+    reasons = {int((fault.site or "")[1:]): fault.reason for fault in sites.faults()}
     assert reasons[LARGE].startswith("2,10")
     assert reasons[LARGE].endswith(" bytes, more than deploy.max_bytes = 1,000,000")
     assert reasons[MANY] == "an answer of 23 objects; ours have 3"
@@ -153,11 +153,11 @@ def test_a_rounds_answers_are_limited_together(tmp_path: Path) -> None:
     sites = sites_of(TABLE, tmp_path, quorum=0.25, max_round_bytes=5000)
     superlink = SuperLink(sites)
     records = run(sites, superlink)
-    late = {fault["client"] for fault in sites.faults() if fault["t"] == 0}
+    late = {int((fault.site or "")[1:]) for fault in sites.faults() if fault.t == 0}
     assert 0 < len(late) < 4
     assert records[1].absent == records[2].absent == tuple(sorted(late))  # the next round has its own five thousand
     said = " bytes in a round that has many already, more than deploy.max_round_bytes = 5,000"
-    assert all(fault["reason"].endswith(said) for fault in sites.faults())
+    assert all(fault.reason.endswith(said) for fault in sites.faults())
     assert superlink.objects == {}
 
 
@@ -167,6 +167,6 @@ def test_an_answer_that_flower_lost_is_asked_for_again(tmp_path: Path) -> None:
     superlink.forgotten = {node(SILENT)}
     running = run(sites, superlink)
     assert [record.absent for record in running] == [()] * 3
-    assert [fault["reason"].rpartition(": ")[2] for fault in sites.faults()] == [
+    assert [fault.reason.rpartition(": ")[2] for fault in sites.faults()] == [
         "its answer was announced and did not come"
     ]

@@ -19,10 +19,10 @@ from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
 from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation, read_public
-from tests.deploy.in_process import FEW, Sites, node, record_in, said_in, sites_of, tensors_in
+from tests.deploy.in_process import Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
 from tests.deploy.test_agrees import without_flops
-from tests.tiny import method_of, needs_of, tiny
+from tests.tiny import FEW, method_of, needs_of, tiny
 
 NEEDS = "tests.settings.needs"
 TALKING = tiny(data=FEW, public={"share": 0.2, "per_round": 30}, method={"name": f"{NEEDS}:Talking"})
@@ -61,7 +61,7 @@ def test_a_site_with_other_public_data_says_so_in_one_word(tmp_path: Path) -> No
     next(sites.run(grid))
     (said,) = (said_in(reply) for asked, reply in grid.seen if asked.metadata.dst_node_id == node(BAD))
     assert said == {"refusal": "other-public-data"}
-    assert sites.faults()[0]["reason"].endswith("its public data are not those of federation.toml")
+    assert sites.faults()[0].reason.endswith("its public data are not those of federation.toml")
 
 
 def test_a_site_without_its_public_data_fails_and_the_others_go_on(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_site_without_its_public_data_fails_and_the_others_go_on(tmp_path: Pat
     other_folder(sites, tmp_path, BAD)
     records = list(sites.run(sites.grid()))
     assert all(record.num_heard == 3 for record in records)
-    assert sites.faults()[0]["reason"].endswith("its own model or data failed; the reason is in its log")
+    assert sites.faults()[0].reason.endswith("its own model or data failed; the reason is in its log")
 
 
 def test_public_data_are_part_of_what_is_agreed_on(tmp_path: Path) -> None:

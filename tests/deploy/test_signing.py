@@ -25,9 +25,9 @@ from fedssa.deploy.site.node import node_command
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import SettingsError
 from fedssa.records import RoundRecord
-from tests.deploy.in_process import FEW, InProcessGrid, Sites, node, record_in, said_in, site_key, sites_of
+from tests.deploy.in_process import InProcessGrid, Sites, node, record_in, said_in, site_key, sites_of
 from tests.deploy.wrong import NOT_SIGNED, record_of, with_parts, with_said
-from tests.tiny import tiny, tree
+from tests.tiny import FEW, tiny, tree
 
 TABLE = tiny(data=FEW, rounds={"total": 2, "fraction": 1.0})
 BAD, VICTIM = 1, 0
@@ -141,7 +141,7 @@ def test_an_answer_that_another_site_signed_is_asked_for_again(ran: Ran, tmp_pat
     grid = Forger(dict(sites.configs))
     grid.forgeries = 2
     assert list(sites.run(grid)) == ran.records
-    assert [(f["client"], f["reason"], f["dropped"]) for f in sites.faults()] == [(VICTIM, NOT_SIGNED, True)] * 2
+    assert [(f.site, f.reason, f.kind) for f in sites.faults()] == [(f"c{VICTIM}", NOT_SIGNED, "dropped")] * 2
 
 
 def test_an_answer_to_an_earlier_order_is_none_to_this_one(ran: Ran, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_answer_to_an_earlier_order_is_none_to_this_one(ran: Ran, tmp_path: P
             old = next(r for a, r in grid.seen if r.metadata.src_node_id == node(VICTIM) and said_in(a)["t"] == 0)
             grid.replayed[node(VICTIM)] = old.content
     assert [record.absent for record in records] == [(), (), (VICTIM,)]
-    assert {f["reason"] for f in sites.faults()} == {NOT_SIGNED}
+    assert {f.reason for f in sites.faults()} == {NOT_SIGNED}
 
 
 def test_who_cannot_read_its_key_is_not_believed_and_says_why_at_its_site(
@@ -163,7 +163,7 @@ def test_who_cannot_read_its_key_is_not_believed_and_says_why_at_its_site(
     sites = sites_of(TABLE, tmp_path, join_deadline=0.1)
     (tmp_path / f"key-{BAD}").unlink()
     assert next(sites.run(sites.grid())).num_heard == 3
-    assert NOT_SIGNED in sites.faults()[0]["reason"]
+    assert NOT_SIGNED in sites.faults()[0].reason
     assert f"key-{BAD}: cannot be read" in caplog.text
 
 

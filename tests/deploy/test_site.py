@@ -29,8 +29,8 @@ from fedssa.errors import (
 from fedssa.sites.agreement import Federation, parse_federation
 from fedssa.sites.samples import samples
 from fedssa.sites.site import client_of
-from tests.deploy.in_process import FEW, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 IMAGES = Task(num_classes=4, input_shape=(3, 8, 6))
 DATA = torch.ones(2, 5)

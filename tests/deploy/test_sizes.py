@@ -6,8 +6,8 @@ import pytest
 from flwr.app import Message
 
 from fedssa.core.message import num_bytes
-from tests.deploy.in_process import FEW, over_the_wire, sites_of, tensors_in
-from tests.tiny import needs_of, tiny
+from tests.deploy.in_process import over_the_wire, sites_of, tensors_in
+from tests.tiny import FEW, needs_of, tiny
 
 MAY_DIFFER = 100
 FEWEST = {"per_class": False}  # a site tells no counts per class unless its owner wants it

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from fedssa.deploy.address import Address
 from fedssa.deploy.server import submit
-from fedssa.deploy.server.directory import Address, init
+from fedssa.deploy.server.directory import init
 from fedssa.deploy.server.submit import Submitted
 from fedssa.errors import AnswerError, ModelError, SettingsError
+from fedssa.runs.files import CHECKPOINT
 
 AWAY = SettingsError("flwr list: is the SuperLink running?")
 Follow = Callable[..., list[str]]
@@ -25,11 +27,14 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
     init(tmp_path / "hq", Address("127.0.0.1", 9092, 9092, insecure=True), ["north"])
     monkeypatch.setattr(submit, "ASK_STATUS", 0)
 
-    def follow(*answers: "dict[str, Any] | SettingsError") -> list[str]:
+    def follow(*answers: "dict[str, Any] | SettingsError", has_begun: bool = False) -> list[str]:
         said, told = iter([{"run-id": "1"}, *answers]), list[str]()
 
         def flwr(*_: object) -> dict[str, Any]:
             answer = next(said)
+            if has_begun:  # the server has made its directory
+                (tmp_path / "run").mkdir(exist_ok=True)
+                (tmp_path / "run" / CHECKPOINT).touch()
             if isinstance(answer, SettingsError):
                 raise answer
             return answer
@@ -52,12 +57,25 @@ def test_it_does_not_wait_for_ever(follow: Follow, monkeypatch: pytest.MonkeyPat
         follow(AWAY)
 
 
-@pytest.mark.parametrize("reason", ["No heartbeat received from the task", "1 of 3 clients; then: --resume"])
-def test_a_run_that_failed_is_an_error_with_its_reason_and_what_to_do(follow: Follow, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "has_begun", "advice"),
+    [
+        ("No heartbeat received from the task", False, "; to try again: fedssa federation run {hq} --out {run}"),
+        (
+            "No heartbeat received from the task",
+            True,
+            "; to continue it: fedssa federation run {hq} --out {run} --resume",
+        ),
+        ("1 of 3 clients; then: fedssa federation run hq --out run --resume", True, ""),
+    ],
+)
+def test_a_run_that_failed_is_an_error_with_its_reason_and_what_to_do(
+    follow: Follow, tmp_path: Path, reason: str, has_begun: bool, advice: str
+) -> None:
     with pytest.raises(AnswerError) as caught:
-        follow(status("finished:failed", reason))
-    assert f"run: {reason}" in str(caught.value)
-    assert str(caught.value).count("--resume") == 1
+        follow(status("finished:failed", reason), has_begun=has_begun)
+    hq, run = tmp_path / "hq", tmp_path / "run"
+    assert str(caught.value) == f"{run}: {reason}{advice.format(hq=hq, run=run)}"
 
 
 def test_a_shared_model_that_cannot_be_built_is_refused_before_the_superlink_is_asked(tmp_path: Path) -> None:

@@ -107,7 +107,10 @@ WRONG: dict[str, tuple[Tamper, str]] = {
     "another version": (with_said(lambda said: said.update(format=1)), "a message of format 1, this is 2"),
     "a loss of NaN": (with_answer(loss=math.nan), "answer.loss is not finite"),
     "a loss in words": (with_answer(loss="low"), "answer.loss should be of type float"),
-    "no loss": (with_said(lambda said: said["fields"]["answer"].pop("loss")), "answer.loss is missing"),
+    "no loss": (
+        with_said(lambda said: said["fields"]["answer"].pop("loss")),
+        "accuracy, loss and norm of header rows: some of them, and not all",
+    ),
     "one more field": (with_answer(patients=4711), "answer.patients is no field of Answer"),
     "no upload": (with_said(lambda said: said.pop("payload")), "classes is no field of Reply"),
     "no upload and no tensors": (without_upload, "an answer without the method's upload"),
@@ -118,7 +121,7 @@ WRONG: dict[str, tuple[Tamper, str]] = {
         "patients is no field of ClassRows",
     ),
     "cut tensors": (with_parts(tensors=b"\x08"), "not a message of ours"),
-    "no steps": (with_answer(steps=0), "answer.steps = 0 should be at least 1"),
+    "no steps": (with_answer(steps=0), "numbers of samples and steps: some of them, and not all"),
     "an accuracy of 7": (
         with_said(lambda said: said["fields"]["answer"]["scores"]["test"].update(head=7.0)),
         "accuracies that are none",

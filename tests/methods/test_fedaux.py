@@ -29,8 +29,8 @@ from fedssa.methods.fedaux import Certainty, Down, Models, Up, within
 from fedssa.methods.parts.group_models import GroupWeights
 from fedssa.settings.recipe import parse_settings
 from tests.conftest import LOCAL, LiveFederation, at, bare_net, local_data, same_bits, tiny_net, upload_of, vectors
-from tests.deploy.in_process import FEW, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 TASK = Task(
     3, (4,), width=2, num_rounds=4, prototypes={"one": lambda: tiny_net(seed=1), "two": lambda: tiny_net(seed=2)}

@@ -29,9 +29,9 @@ from tests.conftest import (
     tiny_net,
     upload_of,
 )
-from tests.deploy.in_process import FEW, sites_of
+from tests.deploy.in_process import sites_of
 from tests.methods.test_hfd import HALF, STILL, TASK, TWO, up
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 
 def after(server: Owners, t: int, **uploads: Up) -> Owners:

@@ -43,7 +43,7 @@ def failing(samples: SampleTable) -> Any:
         (failing, "deal failed: KeyError: 'nowhere'"),
         (None, "deal returned NoneType; it should be a list of arrays of rows, one a client"),
         ("01", "deal returned str; it should be a list"),
-        ([[0]], "deal returned 1 clients; partition.clients = 2"),
+        ([[0]], "deal returned 1 client; partition.clients = 2"),
         ([[0], []], "client 1 gets no samples"),
         ([[0], [1, 6]], "client 1 gets row 6; rows are numbered 0 to 5"),
         ([[0], [-1, 1]], "client 1 gets row -1; rows are numbered 0 to 5"),

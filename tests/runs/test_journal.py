@@ -275,6 +275,7 @@ def test_growth_is_measured_from_the_first_round_of_the_run_after_a_resume_too(b
 )
 def test_a_remedy_names_options_that_the_method_has(method: AnyMethod, options: str) -> None:
     assert growth_remedy(method) == f"use a smaller {options}"
+    assert growth_remedy(method, noisy=True).startswith("use a smaller privacy.sigma")
 
 
 @pytest.mark.parametrize("name", METHODS)

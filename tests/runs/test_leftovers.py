@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import fedssa
-from fedssa.deploy.server.directory import Address, init
+from fedssa.deploy.address import Address
+from fedssa.deploy.server.directory import init
 from fedssa.runs.lock import RunLock
-from tests.deploy.in_process import FEW, sites_of
-from tests.tiny import tiny
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 ROOT = Path(__file__).parents[2]
 DIE_BEFORE_THE_RENAME = """

@@ -39,6 +39,17 @@ def test_a_bar_on_a_terminal_and_nothing_elsewhere(terminal: bool, shown: str) -
     assert bool(written.getvalue()) == terminal
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_words_of_a_bar_are_whole_on_any_terminal(width: int) -> None:
+    written = io.StringIO()
+    with run_progress("mine, seed 0", 0, 4, Console(file=written, force_terminal=True, width=width)) as heard:
+        heard(RECORDS[1])
+    last = written.getvalue().rpartition("mine, seed 0: round 1 of 4")[2]
+    assert "accuracy 50.00%" in last
+    assert "left" in last
+    assert "…" not in last
+
+
 def test_a_notebook_has_one_line_that_changes() -> None:
     done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [

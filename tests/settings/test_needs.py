@@ -59,7 +59,7 @@ def test_the_file_of_a_source_is_found_from_anywhere(monkeypatch: pytest.MonkeyP
 
 
 def test_a_function_of_ones_own_may_be_the_source() -> None:
-    settings = parse_settings(tiny(public={"name": "tests.deploy.in_process:few_samples", "per_round": 0}))
+    settings = parse_settings(tiny(public={"name": "tests.tiny:few_samples", "per_round": 0}))
     assert isinstance(settings.public, PublicSource)
     assert parse_settings(settings.table) == settings
 

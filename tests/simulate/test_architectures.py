@@ -116,7 +116,11 @@ def test_a_model_that_has_changed_is_not_given_old_weights(recipe: Path) -> None
     ("models", "told"),
     [
         ({"archs": [{"size": 3}]}, r"models.archs = .*: should be a name or a table with one"),
-        ({"archs": [{"name": "mlp-1", "depth": 3}]}, r"unknown setting models.archs, mlp-1.depth"),
+        (
+            {"archs": [{"name": "mlp-1", "depth": 3}]},
+            r"unknown setting models.archs, mlp-1.depth; models.archs, mlp-1 has none$",
+        ),
+        ({"archs": []}, r"models.archs = \[\]: should not be empty$"),
         ({"archs": [{"name": "mlp-1", "lr": -1.0}]}, r"models.archs, mlp-1: local.lr = -1.0: "),
         ({"archs": [{"name": "mlp-1", "local": 3}]}, r"models.archs, mlp-1: local = 3: should be a table"),
         ({"archs": [{"name": "mlp-1", "local": {"speed": 3}}]}, r"models.archs, mlp-1: unknown setting local.speed"),

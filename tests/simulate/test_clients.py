@@ -23,7 +23,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import Run, reopen, start
 from tests.conftest import copies, same_bits, share_memory
-from tests.tiny import needs_of, tiny
+from tests.tiny import FEW, method_of, needs_of, tiny
 
 HERE = "tests.simulate.test_clients"
 
@@ -36,10 +36,15 @@ def clients_of(**sections: Any) -> SimulatedClients:
 # -- from a template --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_a_returning_client_is_the_one_that_is_built_anew(name: str) -> None:
-    archs = ["cnn-5"] if name == "fedavg" else ["mlp-2", "cnn-5"]
-    needs = {section: table for section, table in needs_of(name).items() if section != "models"}
-    models = {"archs": archs, "shared": "mlp-2", "server": "mlp-1"}
-    clients = clients_of(models=models, method={"name": name}, **needs)
+    compare_returning(clients_of(data=FEW, method=method_of(name), **needs_of(name)))
+
+
+@pytest.mark.parametrize("name", ["fedkd", "fedzkt", "fedmrl"])  # with models of their own besides the client's
+def test_a_returning_client_has_convolutions_in_their_memory_format(name: str) -> None:
+    compare_returning(clients_of(models={"archs": ["mlp-2", "cnn-5"], "shared": "cnn-5"}, method={"name": name}))
+
+
+def compare_returning(clients: SimulatedClients) -> None:
     method = clients.settings.method
     ctx = clients.server_context()
     server = method.server_init(ctx)

@@ -26,10 +26,10 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import start
-from tests.deploy.in_process import FEW, sites_of
+from tests.deploy.in_process import sites_of
 from tests.deploy.test_agrees import without_flops
 from tests.report.tables.test_terminal import lines_of
-from tests.tiny import tiny
+from tests.tiny import FEW, tiny
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ def test_a_pool_a_resumed_run_and_sites_have_the_same_records(tmp_path: Path, le
         assert fedssa.resume(tmp_path / f"stopped-{t}").records == left_out.records
     sites = sites_of(recipe(), tmp_path, quorum=1.0)  # to say that it diverged is an answer
     assert list(sites.run(sites.grid())) == without_flops(left_out.records)
-    told = [(fault["t"], fault["client"], fault["reason"]) for fault in sites.faults()]
-    assert told == [(t, k, "its training diverged") for t, k in ((0, 2), (1, 1), (1, 2))]
+    told = [(fault.kind, fault.t, fault.site, fault.reason) for fault in sites.faults()]
+    assert told == [("diverged", t, f"c{k}", "its training diverged") for t, k in ((0, 2), (1, 1), (1, 2))]
 
 
 def test_more_than_the_share_end_the_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from fedssa.simulate.clients import SimulatedClients
 from fedssa.studies.catalogue import Entry
 from fedssa.studies.rehearsal import Rehearsal
 from tests.simulate.test_inputs import recipe
-from tests.tiny import needs_of, tiny
+from tests.tiny import FEW, method_of, needs_of, tiny
 
 TYPICAL = (0, 1)  # every client has five classes: the first of each architecture stands for it
 S, S_K, D = 10, 5, 16
@@ -32,12 +32,13 @@ S, S_K, D = 10, 5, 16
 
 def of(name: str, **sections: Any) -> dict[str, Any]:
     needed = {key: {**value, **sections.pop(key, {})} for key, value in needs_of(name).items()}
-    return tiny(**needed, **sections, method={"name": name})
+    return tiny(**needed, **sections, data=FEW, method=method_of(name))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_numbers_are_those_of_a_run_in_which_all_take_part(name: str, tmp_path: Path) -> None:
-    table = of(name, rounds={"total": METHODS[name].fixed_rounds or 2, "fraction": 1.0}, run={"evaluate_start": False})
+    rounds = {"total": METHODS[name].fixed_rounds or 2, "fraction": 1.0}
+    table = of(name, rounds=rounds, run={"evaluate_start": False}, local={"lr": 0.01})
     run = fedssa.run(table, out=tmp_path / "run")
     last = {client.id: client for client in run.records[-1].clients}
     found = Rehearsal(table).numbers(name)

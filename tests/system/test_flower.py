@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 
 import fedssa
+from fedssa.deploy.address import Address
 from fedssa.deploy.server.certificates import make_node_key
-from fedssa.deploy.server.directory import Address, init, invite, register
+from fedssa.deploy.server.directory import init, invite, register
 from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.deploy.site.node import QUIET
 from fedssa.records import RoundRecord
+from fedssa.runs.audit import TROUBLE, events_of, read_audit
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from tests.deploy.in_process import federation_toml, node, sites_of
@@ -162,7 +164,12 @@ def test_three_rounds_equal_the_simulator(deployed: Deployment, tmp_path: Path) 
     said = ended(running)
     assert RunDir.open(out).records() == without_flops(simulated.records)
     assert "finished, 3 of 3 rounds" in said
-    assert not (out / "faults.jsonl").exists()
+    events = events_of(RunDir.open(out))
+    assert not [event for event in events if event.kind in TROUBLE]
+    assert [event.kind for event in read_audit(deployed.directory)][:4] == ["registered"] * 3 + ["submitted"]
+    answer = [str(BIN / "fedssa"), "federation", "health", str(deployed.directory)]
+    well = subprocess.run(answer, check=True, capture_output=True, text=True)
+    assert well.stdout == "well: finished, 3 of 3 rounds, 3 of 3 answers in the last\n"
     exported = tmp_path / "north.safetensors"
     command = [str(BIN / "fedssa"), "site", "export", str(exported), "--state-dir", str(deployed.site(0) / "state")]
     subprocess.run(command, check=True)
@@ -207,11 +214,11 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
         ended(deployed.run(out))
     finally:
         mode.unlink()
-    faults = [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
-    assert [(fault["t"], fault["client"], fault["dropped"]) for fault in faults] == [(t, BAD, True) for t in KINDS]
+    faults = [event for event in events_of(RunDir.open(out)) if event.kind in TROUBLE]
+    assert [(fault.t, fault.site, fault.kind) for fault in faults] == [(t, NAMES[BAD], "dropped") for t in KINDS]
     assert database_size(deployed) < 10_000_000  # the last one's hundred megabytes are gone
     for fault, (_, reason) in zip(faults, KINDS.values(), strict=True):
-        assert re.search(reason.replace("5, 16", "5, 500").replace("5, 17", "5, 501"), fault["reason"]), fault
+        assert re.search(reason.replace("5, 16", "5, 500").replace("5, 17", "5, 501"), fault.reason), fault
     folder = tmp_path / "in-process"
     folder.mkdir()
     sites = sites_of(table, folder)
@@ -233,10 +240,10 @@ def test_what_a_hostile_site_does_costs_its_own_answers(deployed: Deployment, tm
         ended(deployed.run(out))
     finally:
         mode.unlink()
-    faults = [json.loads(line) for line in (out / "faults.jsonl").read_text().splitlines()]
-    assert [(f["t"], f["client"], f["reason"]) for f in faults] == [
-        (0, BAD, "an answer of 14 objects; ours have 3"),
-        (1, BAD, "no answer before the deadline"),
+    faults = [event for event in events_of(RunDir.open(out)) if event.kind in TROUBLE]
+    assert [(fault.t, fault.site, fault.reason) for fault in faults] == [
+        (0, NAMES[BAD], "an answer of 14 objects; ours have 3"),
+        (1, NAMES[BAD], "no answer before the deadline"),
     ]
     assert "fedssa: refused: not-signed" in deployed.programs.log(NAMES[victim]).read_text()
     assert not (deployed.site(victim) / "state" / f"{'f' * 32}.safetensors").exists()

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from fedssa.deploy.address import Address
 from fedssa.deploy.server.certificates import make_node_key
-from fedssa.deploy.server.directory import Address, init, invite, register, unregister
+from fedssa.deploy.server.directory import init, invite, register, unregister
 from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.errors import SettingsError
 from fedssa.report.read.summary import summarise

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from fedssa.errors import ClientError, FedSSAError
-from fedssa.records import RoundRecord, latest_scores
+from fedssa.errors import ClientError, FedSSAError, SettingsError
+from fedssa.records import RoundRecord, headlines, latest_scores
 from fedssa.runs.directory import RunDir
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RunResult:
 
     @property
     def client_accuracies(self) -> dict[int, float]:
-        return {client: scores.headline for client, scores in sorted(latest_scores(self.records).items())}
+        return headlines(latest_scores(self.records))
 
     def load(self, client: "int | str") -> "SplitModel":
         """Returns a client's own model, ready for inference."""
@@ -55,6 +55,8 @@ class RunResult:
             from pandas import DataFrame
         except ImportError as error:
             raise FedSSAError("to_pandas needs pandas: pip install 'fedssa[notebook]'") from error
+        if rows not in ("rounds", "clients"):
+            raise SettingsError(f"rows = {rows!r}: should be 'rounds' or 'clients'")
         return DataFrame(list(_rounds(self.records) if rows == "rounds" else _clients(self.records, self._run_dir)))
 
     def plot(self) -> "Figure":

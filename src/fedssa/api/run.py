@@ -87,6 +87,8 @@ def _loaded(settings: Any, federation: Any, instead: Mapping[str, Any]) -> Setti
     if isinstance(settings, Settings):
         return parse_settings(in_names({**settings.table, **said})) if said else settings
     if _is_table(settings) or not is_sites(settings):
+        if not isinstance(settings, (Mapping, str, Path)):
+            raise SettingsError(f"{settings!r}: should be a recipe (a file or a table), or sites")
         table = settings if isinstance(settings, Mapping) else read_recipe(Path(settings))
         return parse_settings(in_names({**table, **said}))
     if "data" in said:

@@ -20,6 +20,7 @@ from fedssa.cli import (  # noqa: F401
     federation,
     methods,
     models,
+    operator,
     partition,
     report,
     run,

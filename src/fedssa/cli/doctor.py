@@ -17,6 +17,7 @@ from fedssa.errors import DataError
 EXTRAS = {
     "data": ("pillow", "pyarrow"),
     "flower": ("flwr",),
+    "hf": ("datasets", "pillow", "pyarrow"),
     "mlflow": ("mlflow-skinny",),
     "notebook": ("ipython", "pandas"),
     "onnx": ("onnx", "onnxscript"),

@@ -57,8 +57,8 @@ def init_command(
 ) -> None:
     """Write what a coordinator needs: certificates, configuration, programs, systemd units, a reverse proxy."""
     need_flower()
-    from fedssa.deploy.server.directory import Address, init
-    from fedssa.deploy.site.node import is_loopback
+    from fedssa.deploy.address import Address, is_loopback
+    from fedssa.deploy.server.directory import init
 
     port = port or (superlink_port if is_loopback(host) else PROXY_PORT)
     names = [name.strip() for name in clients.split(",") if name.strip()]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from fedssa.cli.common import (
     DataDir,
@@ -123,6 +124,9 @@ def _show_run(path: Path) -> None:
     from fedssa.report.tables.terminal import run_table
     from fedssa.runs.directory import RunDir
 
-    out.print(run_table(summarise(RunDir.open(path))))
+    run_dir = RunDir.open(path)
+    out.print(run_table(summarise(run_dir)))
     if (path / "models").exists():
-        out.print(f"a client's model     fedssa.load_client({str(path)!r}, 0)", soft_wrap=True, highlight=False)
+        first = run_dir.client_name(0)
+        client = 0 if first == "0" else first
+        out.print(Text(f"to load a client's model: fedssa.load_client({str(path)!r}, {client!r})"), soft_wrap=True)

@@ -37,16 +37,19 @@ def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
         _say(f"public:    {shown.public}")
     if shown.privacy:
         _say(f"privacy:   {shown.privacy}")
+    for choice in shown.choices or ["uploads carry no noise; all numbers are told as they are"]:
+        _say(f"privacy:   {choice}")
     for advice in shown.advice:
         _say(f"warning:   {advice}")
     _say("it would send, once, when it joins:")
+    wide = max(len(name) for name, _ in (*shown.hello, *shown.answer))
     for name, value in shown.hello:
-        _say(f"  {name:<14} {value}")
+        _say(f"  {name:<{wide}}  {value}")
     _say("and in each round it takes part in (values of a first round that was really trained here, and forgotten):")
     for name, value in shown.answer:
-        _say(f"  {name:<14} {value}")
+        _say(f"  {name:<{wide}}  {value}")
     for name, kind, shape, size in shown.tensors:
-        _say(f"  payload        {name}: {kind} {shape}, {size:,} bytes")
+        _say(f"  {'payload':<{wide}}  {name}: {kind} {shape}, {size:,} bytes")
     _say(f"in all {shown.num_bytes:,} bytes a round, of which {shown.num_payload_bytes:,} are tensors")
 
 

@@ -25,9 +25,11 @@ from fedssa.core.message import message, moved, owned, tensors_in
 from fedssa.core.method import UNTUNED, Method, Up
 from fedssa.core.noise import NoiseFrom
 from fedssa.core.precision import refuse_unfit
+from fedssa.core.privacy import Privacy, protected, refuse_variances
 from fedssa.core.public import Public
 from fedssa.core.samples import LocalData, Samples
 from fedssa.core.seeds import one_thread
+from fedssa.core.sharing import ALL, Sharing
 from fedssa.core.split import SplitModel, header_rows
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors, copy_in, digest, module_state
@@ -47,7 +49,7 @@ class ClientInfo:
 
     id: Annotated[int, Between(0)]
     seen_classes: Annotated[tuple[int, ...], Between(0)]  # S_k: the classes of its training samples, ascending
-    num_train: Annotated[int, Between(1)]
+    num_train: Annotated[int, Between(0)]  # 0: it does not say
     start: Scores | None = None  # its accuracy before any training
     group: Annotated[str | None, Text(rf"{LAYOUT_ID}|[A-Za-z0-9_.:-]{{1,100}}")] = None  # if the method has groups
 
@@ -58,12 +60,12 @@ class Answer(Generic[Up]):
 
     client: Annotated[int, Between(0)]
     payload: Up | None
-    loss: float
-    steps: Annotated[int, Between(1)]
+    loss: float | None  # None: kept back, with the accuracies and the norm
+    steps: Annotated[int, Between(0)]  # 0: kept back, with the numbers of samples
     scores: Scores
-    header_norm: Annotated[float, Between(0)]  # mean norm of its seen rows
+    header_norm: Annotated[float | None, Between(0)]  # mean norm of its seen rows
     flops: Annotated[int | None, Between(0)]  # of training, forward and backward; None where they are not counted
-    state_digest: Annotated[str, Text("[0-9a-f]{64}")]  # a hash of its whole state, which cannot be inverted
+    state_digest: Annotated[str, Text("([0-9a-f]{64})?")]  # a hash of its whole state; none where uploads carry noise
     tuning_flops: Annotated[int | None, Between(0)] = None  # of training after the upload, if the method tunes
 
 
@@ -117,6 +119,8 @@ class Client:
         measures: Measures | None = None,
         noise_from: NoiseFrom = "seed",
         find_device: Callable[[], torch.device] = lambda: CPU,
+        privacy: Privacy | None = None,
+        sharing: Sharing = ALL,
     ) -> None:
         self.id, self.task, self.seed, self._local, self._find_device = client_id, task, seed, local, find_device
         if local.precision != "float32":
@@ -126,12 +130,14 @@ class Client:
         self.augmentations, self.kernel, self.group = augmentations, kernel, group
         self.method, self.stats = method, Stats()
         self.num_passed = Counter[type | None]()  # passes without training: of its net, and of models that it keeps
-        self.measures = measures or Measures()
+        self.measures, self.privacy, self.sharing = measures or Measures(), privacy, sharing
         self._kept: dict[type, Any] = {}
         self.downlink: Any = None
         self._count_flops, self._ctx = count_flops, Context(task, seed, public, noise_from=noise_from)
         task.scale(self.net.header)
         method.client_init(self, self._ctx)
+        if privacy is not None:
+            refuse_variances(self._travelling())
 
     @cached_property
     def device(self) -> torch.device:
@@ -181,7 +187,8 @@ class Client:
 
     # -- the round -----------------------------------------------------------------------------------------------------
     def info(self, start: Scores | None = None) -> ClientInfo:
-        return ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start, self.group)
+        own = ClientInfo(self.id, tuple(self.seen.tolist()), len(self.data.train), start, self.group)
+        return self.sharing.info(own, exact=self.method.sends_counts)
 
     def hello(self, *, evaluate_start: bool) -> ClientInfo:
         if not evaluate_start:
@@ -199,13 +206,13 @@ class Client:
                 self.downlink, self.stats, self.num_passed = moved(down, self.device), Stats(), Counter()
                 method.receive(self, self.downlink, ctx)
                 trained = train(self, method.phases(self, ctx), self._local, ctx)
-                payload = owned(method.uplink(self, ctx))
+                payload = self._protected(owned(method.uplink(self, ctx)), ctx)
                 passed, tuned = self.num_passed, self._tune(ctx)
                 scores = evaluate(self, method) if tuned is None else tuned.scores(evaluate(self, method))
                 tuning_flops = None if tuned is None else self._flops(tuned.trained, self.num_passed, ctx)
                 flops = self._flops(trained, passed, ctx)
                 self.downlink = None
-            return Answer(
+            answer: AnyAnswer = Answer(
                 client=self.id,
                 payload=payload,
                 loss=next((ran for ran in reversed(trained) if ran.phase.is_private), trained[-1]).fitted.loss,
@@ -216,6 +223,19 @@ class Client:
                 state_digest=digest(self.state()),
                 tuning_flops=tuning_flops,
             )
+            return self.sharing.answer(answer)
+
+    def _protected(self, payload: T, ctx: Context) -> T:
+        """Puts on the noise that [privacy] asks for; nothing else touches a payload after its method."""
+        if self.privacy is None:
+            return payload
+        return protected(payload, self.privacy, ctx.noise(self.id, "privacy"))
+
+    def _travelling(self) -> list[nn.Module]:
+        """Lists the models that its method sends, as far as it declares that."""
+        travels = self.method.travels
+        own = [self.net] if "models" in travels or "extractors" in travels else []
+        return [*own, *(self.modules() if "shared models" in travels else [])]
 
     @contextmanager
     def _on_device(self) -> Iterator[None]:
@@ -300,6 +320,7 @@ class _Tuned:
 
     def scores(self, after: Scores) -> Scores:
         """Returns the tuned model's scores, with the headline from before as kind `untuned`."""
+        assert self.before.headline is not None
         test = after.test | {UNTUNED: self.before.headline}
         val = after.val | ({UNTUNED: next(iter(self.before.val.values()))} if after.val else {})
         return replace(after, test=test, val=val)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
-from fedssa.core.noise import Noise, NoiseFrom, from_seed, from_system
+from fedssa.core.noise import Noise, NoiseFrom, NoiseStream, from_seed, from_system
 from fedssa.core.public import Public
 from fedssa.core.samples import Inputs, Samples, count, rows
 from fedssa.core.seeds import seeded, torch_rng
@@ -36,9 +36,9 @@ class Context:
     def at(self, t: int) -> Self:
         return replace(self, t=t)
 
-    def noise(self, client: int = -1) -> Noise:
+    def noise(self, client: int = -1, stream: NoiseStream = "noise") -> Noise:
         """Returns the noise of differential privacy for this round of a client, or of the server."""
-        return from_seed(self.seed, self.t, client) if self.noise_from == "seed" else from_system()
+        return from_seed(self.seed, self.t, client, stream) if self.noise_from == "seed" else from_system()
 
     @cached_property
     def public_now(self) -> Samples:

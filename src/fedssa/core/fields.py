@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class Shapes:
 
 class Rule(ABC):
     """A rule stands in the `Annotated[…]` of a field."""
+
+    without_noise: ClassVar[str] = ""  # what a value with noise would not be any more, if that breaks the rule
 
     @abstractmethod
     def check(self, name: str, value: Any, shapes: Shapes) -> None:
@@ -127,7 +129,7 @@ def labels(*dims: str, or_none: bool = False) -> Shaped:
 
 
 @dataclass(frozen=True)
-class _Counts(Shaped):
+class Counts(Shaped):
     total: str
 
     @override
@@ -142,11 +144,13 @@ class _Counts(Shaped):
 
 def sample_counts(dim: str, *, total: str) -> Shaped:
     """The field holds numbers of samples, whose sum is known."""
-    return _Counts(torch.int64, (dim,), total)
+    return Counts(torch.int64, (dim,), total)
 
 
 @dataclass(frozen=True)
 class _Probabilities(Shaped):
+    without_noise: ClassVar[str] = "probabilities"
+
     @override
     def check(self, name: str, value: Any, shapes: Shapes) -> None:
         super().check(name, value, shapes)
@@ -176,6 +180,7 @@ def bounded(*dims: str) -> Shaped:
 
 @dataclass(frozen=True)
 class _Gram(Shaped):
+    without_noise: ClassVar[str] = "a Gram matrix"
     of: str
 
     @override

@@ -122,24 +122,27 @@ def is_finite(value: object) -> bool:
 
 def owned(value: T) -> T:
     """Returns a copy on the CPU that shares no memory with anything."""
-    copied: T = _map(own, value)
+    copied: T = mapped(_tensors_alone(own), value)
     return copied
 
 
 def moved(value: T, device: torch.device) -> T:
     """Returns the same on a device; tensors that are there already are not copied."""
-    there: T = _map(lambda tensor: tensor.to(device), value)
+    there: T = mapped(_tensors_alone(lambda tensor: tensor.to(device)), value)
     return there
 
 
-def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return function(value)
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Returns the same with every leaf, a tensor or a plain value, replaced by what the function makes of it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: _map(function, getattr(value, f.name)) for f in fields(value)})
+        return type(value)(**{f.name: mapped(function, getattr(value, f.name)) for f in fields(value)})
     if isinstance(value, Mapping):
-        return {key: _map(function, part) for key, part in value.items()}
-    return tuple(_map(function, part) for part in value) if isinstance(value, (tuple, list)) else value
+        return {key: mapped(function, part) for key, part in value.items()}
+    return tuple(mapped(function, part) for part in value) if isinstance(value, (tuple, list)) else function(value)
+
+
+def _tensors_alone(function: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
+    return lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf
 
 
 # -- the codec -----------------------------------------------------------------------------------------------------
@@ -365,6 +368,17 @@ def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
 def _inner_kind(hint: Any) -> Any:
     kind, _ = _without_none(_without_rules(hint))
     return kind if is_dataclass(get_origin(kind) or kind) else None
+
+
+def all_rules(kind: Any) -> Iterator[Rule]:
+    """Yields the rules at all fields of a message, those of messages within it too."""
+    if is_dataclass(get_origin(kind) or kind):
+        for hint in hints(kind).values():
+            yield from rules(hint)
+            yield from all_rules(_without_rules(hint))
+    else:
+        for part in get_args(kind):
+            yield from all_rules(_without_rules(part))
 
 
 def rules(hint: Any) -> list[Rule]:

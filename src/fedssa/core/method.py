@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from torch import Tensor
 
-from fedssa.core.fields import Ids, Shapes
+from fedssa.core.fields import Counts, Ids, Shaped, Shapes
 from fedssa.core.groups import is_layout_id, sizes_in
-from fedssa.core.message import Nothing, check, hints, rules
+from fedssa.core.message import Nothing, all_rules, check, hints, rules
 from fedssa.core.public import Labels
 from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout
@@ -182,6 +182,19 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Returns what `like(name)` means for models of the method's own that both sides can build."""
         return {}
 
+    def refuses_noise(self) -> str:
+        """Says what of its uploads cannot carry noise, if [privacy] makes no sense with it; else nothing."""
+        if not self.shares:
+            return "sends nothing"
+        broken = [rule.without_noise for rule in all_rules(self.messages().up) if rule.without_noise]
+        return f"sends {broken[0]}, which with noise would be none" if broken else ""
+
+    @property
+    def sends_counts(self) -> bool:
+        """Tells whether its uploads say how many samples a client has, so that this cannot be kept back."""
+        told = [rule for rule in all_rules(self.messages().up) if isinstance(rule, Shaped)]
+        return any(isinstance(rule, Counts) or "n" in rule.dims for rule in told)
+
     @property
     def uses_public_labels(self) -> bool:
         """Tells whether it needs labels of public data."""
@@ -269,7 +282,7 @@ class Method(ABC, Generic[Server, Down, Up]):
         return Shapes(sizes, info.seen_classes, layouts)
 
 
-def growth_remedy(method: Method[Any, Any, Any]) -> str:
+def growth_remedy(method: Method[Any, Any, Any], *, noisy: bool = False) -> str:
     """Says what to do about a header that grows, in terms of settings that this method has."""
-    options = [name for name in ("t_stable", "mu0") if hasattr(method, name)]
-    return f"use a smaller {' or '.join(f'method.{name}' for name in options) or 'local.lr'}"
+    options = [f"method.{name}" for name in ("t_stable", "mu0") if hasattr(method, name)]
+    return f"use a smaller {' or '.join([*(['privacy.sigma'] if noisy else []), *options]) or 'local.lr'}"

@@ -18,6 +18,7 @@ from fedssa.core.seeds import torch_rng
 from fedssa.kernels.devices import CPU
 
 NoiseFrom = Literal["seed", "system"]
+NoiseStream = Literal["noise", "privacy"]  # of a method's own, and of uploads
 _BITS = 52  # so that (b + 1/2) / 2^52 is a float64, and neither 0 nor 1
 
 
@@ -42,8 +43,8 @@ class Noise:
         return ((whole + 0.5) * 0.5**_BITS).reshape(shape)
 
 
-def from_seed(seed: int, t: int, client: int) -> Noise:
-    rng = torch_rng(seed, "noise", t=t, client=client)
+def from_seed(seed: int, t: int, client: int, stream: NoiseStream = "noise") -> Noise:
+    rng = torch_rng(seed, stream, t=t, client=client)
     return Noise(lambda num: torch.randint(2**_BITS, (num,), generator=rng, device=CPU))
 
 

@@ -1,7 +1,7 @@
 """The server runs its half of a round here; the Federation protocol hides where the clients are."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -36,6 +36,13 @@ def advice_on_rounds(method: AnyMethod, rounds: Rounds) -> Iterator[str]:
             f"rounds.fraction = {rounds.fraction:g}: the method has {method.fixed_rounds} rounds, and a client that is "
             "not in all of them does a part of its work; set rounds.fraction = 1.0"
         )
+
+
+def advice_on_counts(infos: Iterable[ClientInfo], names: Sequence[str]) -> str | None:
+    """Says what becomes of weights by numbers of samples if clients keep theirs back."""
+    if not (silent := [names[info.id] for info in infos if not info.num_train]):
+        return None
+    return f"{', '.join(silent[:5])}: not told how many samples; in rounds with such a client, all count alike"
 
 
 class Federation(Protocol):
@@ -105,7 +112,7 @@ def run_rounds(
         if diverged and (not answers or rounds.are_too_many(len(diverged), len(participants))):
             raise diverged[0]
         before, server = server, _aggregated(method, server, answers, infos, now)
-        scores |= {answer.client: answer.scores for answer in answers}
+        scores |= {answer.client: answer.scores for answer in answers if answer.scores.test}
         clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
         record = replace(
             _record(t, clients, scores, server),
@@ -135,7 +142,15 @@ def _aggregated(
         except AnswerError as error:
             raise AnswerError(f"client {answer.client}, round {ctx.t}: {error}") from error
     with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server", t=ctx.t):
-        return owned(method.aggregate(server, [Upload(infos[a.client], a.payload) for a in answers], ctx))
+        return owned(method.aggregate(server, _uploads(answers, infos), ctx))
+
+
+def _uploads(answers: Sequence[AnyAnswer], infos: Mapping[int, ClientInfo]) -> list[Upload[Any]]:
+    """Pairs answers and clients; if one does not say how many samples it has, all count alike in this round."""
+    told = [infos[answer.client] for answer in answers]
+    if not all(info.num_train for info in told):
+        told = [replace(info, num_train=1) for info in told]
+    return [Upload(info, answer.payload) for info, answer in zip(told, answers, strict=True)]
 
 
 def _client_record(answer: AnyAnswer, down: Any) -> ClientRecord:

@@ -148,10 +148,14 @@ def untaught(train: Iterable[int], test: Iterable[int]) -> Counter[int]:
     return Counter(label for label in test if label not in taught)
 
 
-def advice_on_untaught(client: str, missing: Counter[int], num_test: int) -> str:
-    classes = ", ".join(map(str, sorted(missing)[:5])) + (", …" if len(missing) > 5 else "")
+def advice_on_untaught(client: str, missing: Counter[int], num_test: int, names: Sequence[str] = ()) -> str:
+    """Tells of them by the names of the classes, or by their numbers where there are none."""
+    classes = ", ".join(names[c] if names else str(c) for c in sorted(missing)[:5]) + (
+        ", …" if len(missing) > 5 else ""
+    )
     which = f"class {classes}" if len(missing) == 1 else f"classes {classes}"
-    return f"{client}: {missing.total()} of its {num_test} test samples are of {which}, which it does not train on"
+    are = "is" if missing.total() == 1 else "are"
+    return f"{client}: {missing.total()} of its {num_test} test samples {are} of {which}, which it does not train on"
 
 
 def as_input(x: X, *, channels_last: bool = False) -> X:

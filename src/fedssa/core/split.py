@@ -86,6 +86,7 @@ def proved(module: nn.Module, task: Task, *, probe: Inputs | None = None, output
         _check_classes(module, task, probe)
         parts = _divided_at(copy.deepcopy(module), name)
         _check_same_function(parts, module, name, probe)
+        _check_other_batches(module, task, probe)
         _fit_width(parts, task)
         return Cut(name, takes, _runs_channels_last(parts, probe), output)
 
@@ -104,7 +105,7 @@ def checked(model: SplitModel, task: Task) -> SplitModel:
     model, probe = by_name(model, task), probe_of(task)
     for training in (False, True):
         _forward(copy.deepcopy(model), probe, training=training)
-    _check_one_sample(model, probe)
+    _check_other_batches(model, task, probe)
     model.channels_last = _runs_channels_last(model, probe)
     return model
 
@@ -257,12 +258,17 @@ def _check_same_function(parts: SplitModel, module: nn.Module, name: str, probe:
                 f"{_title(module)}: its last linear layer '{name}' is not its last operation "
                 "(a softmax or a dropout behind it?); let the model return that layer's output"
             )
-    _check_one_sample(module, probe)
 
 
-def _check_one_sample(module: nn.Module, probe: Inputs) -> None:
-    """Refuses a model that squeezes, say: the last batch of an evaluation may be a single sample."""
-    _forward(copy.deepcopy(module), rows(probe, slice(1)), training=False)
+def _check_other_batches(module: nn.Module, task: Task, probe: Inputs) -> None:
+    """Refuses a model that squeezes, say: the last batch of an evaluation may be small, or a single sample."""
+    for size in (1, 3):
+        logits = _forward(copy.deepcopy(module), rows(probe, slice(size)), training=False)
+        if logits.shape[1] != task.num_classes:
+            raise ModelError(
+                f"{_title(module)}: returns {logits.shape[1]} numbers a sample for a batch of {size}, and "
+                f"{task.num_classes} for a larger one; their number must not depend on the batch"
+            )
 
 
 def _runs_channels_last(parts: SplitModel, probe: Inputs) -> bool:
@@ -305,8 +311,8 @@ def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
 
 
 def _title(module: nn.Module) -> str:
-    while isinstance(module, (Taking, ByName)):
-        module = module.module
+    while isinstance(module, (Taking, ByName, SplitModel)):
+        module = module.extractor if isinstance(module, SplitModel) else module.module
     return type(module).__name__
 
 

@@ -40,16 +40,18 @@ class Csv(Published):
     def decode(self) -> Arrays:
         files, root = self.files(), expand(self.file)
         tables = [_read(file, self.delimiter) for file in files]
-        features = self.features or self._guess(tables, files[0])
+        features = self.features or self._guess(tables, files)
         origins = self.origins(files, root)
         pieces = [self._piece(*found, features) for found in zip(files, tables, origins, strict=True)]
         return joined(pieces, None, str(root))
 
-    def _guess(self, tables: Sequence[Table], file: Path) -> tuple[str, ...]:
+    def _guess(self, tables: Sequence[Table], files: Sequence[Path]) -> tuple[str, ...]:
         kept = {self.label, SPLIT, *self.columns}
+        for file, table in zip(files, tables, strict=True):
+            _refuse_gaps(file, {name: column for name, column in table.items() if name not in kept})
         names = [name for name in tables[0] if name not in kept and all(_is_number(t.get(name)) for t in tables)]
         if not names:
-            raise DataError(f"{file} has no columns of numbers besides {self.label!a}; name data.features")
+            raise DataError(f"{files[0]} has no columns of numbers besides {self.label!a}; name data.features")
         return tuple(names)
 
     def _piece(self, file: Path, table: Table, origin: Origin, features: Sequence[str]) -> Piece:
@@ -66,6 +68,25 @@ class Csv(Published):
         others = {name: column for name, column in table.items() if name not in (self.label, *features)}
         beside = {name: column for name, column in others.items() if fits_a_column(column, len(label))}
         return Piece(str(file), {"x": x}, label, beside, origin)
+
+
+def _refuse_gaps(file: Path, table: Table) -> None:
+    """Refuses to guess what a column is that holds numbers in most lines: it would be no feature, without a word."""
+    for name, column in table.items():
+        others = [] if _is_number(column) else [row for row, value in enumerate(column) if not _reads_as_number(value)]
+        if 0 < len(others) < len(column) / 2:
+            raise DataError(
+                f"{file}: column {name!a} holds numbers, and {str(column[others[0]])[:20]!a} in line {others[0] + 2}; "
+                "fill that in, name what a model takes (data.features), or this one in data.columns if it is no feature"
+            )
+
+
+def _reads_as_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_number(column: np.ndarray | None) -> bool:

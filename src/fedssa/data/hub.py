@@ -50,7 +50,10 @@ class HuggingFace(Published):
             try:
                 return read_parquet(files, self.image, self.label, resize=self.resize, origins=origins)
             except DataError as error:
-                raise DataError(str(error).replace(folder, str(self))) from error
+                said = str(error)
+                for name, file in zip(splits, files, strict=True):  # of which nobody knows
+                    said = said.replace(str(file), str(self) if len(files) == 1 else f"{self}, split {name!r},")
+                raise DataError(said.replace(folder, str(self))) from error
 
     def _load(self) -> dict[str, Any]:
         library = optional("datasets", extra="hf")

@@ -159,7 +159,7 @@ def info_in(records: RecordDict, task: Task) -> ClientInfo:
         raise AnswerError(f"says it is client {info.id}; they are 0 to {num_clients - 1}")
     if not seen or seen != sorted(set(seen)) or seen[-1] >= task.num_classes:
         raise AnswerError(f"classes that are not in ascending order from 0 to {task.num_classes - 1}")
-    if info.num_train < len(seen):
+    if info.num_train and info.num_train < len(seen):
         raise AnswerError(f"{info.num_train} training samples of {len(seen)} classes")
     return info
 
@@ -200,6 +200,13 @@ def refusal_in(records: RecordDict) -> str | None:
     if not isinstance(said, dict) or set(said) != {"refusal"}:
         return None
     return str(said["refusal"])
+
+
+def word_of(refusal: str | None) -> str:
+    """Returns the word if it is one of ours, since a site may say anything; no refusal has none."""
+    if refusal is None:
+        return ""
+    return refusal if refusal in REFUSALS else "unknown"
 
 
 def in_words(refusal: str) -> str:

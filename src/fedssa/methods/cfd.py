@@ -165,6 +165,10 @@ class CFD(Method[Server, Down, Labels]):
             raise AnswerError(f"labels of {up.bits or 'other'} bits, not of {self.bits_up}")
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends labels in few bits, which are no floats"
+
+    @override
     def aggregate(self, server: Server, uploads: Sequence[Upload[Labels]], ctx: ServerContext) -> Server:
         said = {k: undelta(labels, server.said.get(k, labels.values)) for k, labels in _usable(uploads, server)}
         if not said:

@@ -183,6 +183,10 @@ class FedAUX(Method[Models, Down, Up]):
             raise AnswerError("scores are not greater than 0 and at most 1")
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends scores that stay in (0, 1] and has noise of its own for them (method.dp_eps)"
+
+    @override
     def aggregate(self, server: Models, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Models:
         assert ctx.public is not None
         scores = server.scores | {info.id: up.scores for info, up in uploads if len(up.scores)}

@@ -105,6 +105,10 @@ class FedGKT(Method[Teacher, Down, Up]):
             raise AnswerError("labels are not of the client's own classes, or not of all of them")
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends the label of every sample, which noise would not cover"
+
+    @override
     def aggregate(self, server: Teacher, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Teacher:
         mlp, ups = self._mlp(ctx.task), [upload.payload for upload in uploads]
         copy_in(server.mlp, module_state(mlp))

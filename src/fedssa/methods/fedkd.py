@@ -158,6 +158,10 @@ class FedKD(Method[Mentee, Down, Update]):
         return compress(update, self.energy(ctx))
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends factors of an SVD"
+
+    @override
     @torch.no_grad()
     def aggregate(self, server: Mentee, uploads: Sequence[Upload[Update]], ctx: ServerContext) -> Mentee:
         mentee = {name: tensor.clone() for name, tensor in server.mentee.items()}

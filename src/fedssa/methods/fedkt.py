@@ -181,6 +181,10 @@ class FedKT(Method[Result, Labels, Votes]):
             raise AnswerError(f"votes of {given} students, and a client sends those of {self.partitions}")
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends classes, which are no floats, and has noise of its own (method.gamma)"
+
+    @override
     def aggregate(self, server: Result, uploads: Sequence[Upload[Votes]], ctx: ServerContext) -> Result:
         votes = [upload.payload.votes for upload in uploads if upload.payload.votes is not None]
         if not votes:

@@ -154,6 +154,15 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
             raise AnswerError(f"counts do not fit class_weights = {self.class_weights!r}")
 
     @override
+    def refuses_noise(self) -> str:
+        return "marks rows as not shared by zeros (upload_form)" if self.upload_form == "masked" else ""
+
+    @property
+    @override
+    def sends_counts(self) -> bool:
+        return self.class_weights == "count"
+
+    @override
     def metrics(self, before: GlobalRows, after: GlobalRows) -> dict[str, float]:
         return shaking(before.rows, after.rows, before.known)
 

@@ -206,6 +206,15 @@ class FedSSAGroups(Method[Shared, Down, Up]):
                 raise AnswerError(f"{name}: {'missing' if wanted else 'was not agreed on'}")
 
     @override
+    def refuses_noise(self) -> str:
+        return "sends factors of an SVD (compress)" if self.compress == "svd" else ""
+
+    @property
+    @override
+    def sends_counts(self) -> bool:
+        return self.prototypes
+
+    @override
     def metrics(self, before: Shared, after: Shared) -> dict[str, float]:
         return shaking(before.rows, after.rows, before.known) if self.rows else {}
 

@@ -62,7 +62,8 @@ class Builder:
             else:
                 cut = proved(module, self._task, output=self._output)
         except ModelError as error:
-            raise ModelError(f"{self.name}: {error}") from error
+            said = str(error).removeprefix(f"{self.name.rpartition(':')[2]}: ")  # a class's name stands there already
+            raise ModelError(f"{self.name}: {said}") from error
         return cut, structure(self._split(module, cut))
 
     def _split(self, module: nn.Module, cut: Cut | bool) -> SplitModel:

@@ -47,7 +47,9 @@ def _numbers(client: object, rows: Any) -> Indices:
 def _checked(dealt: dict[Any, Indices], partition: Partition, samples: SampleTable) -> dict[str, Indices]:
     names = clean_names(list(dealt))
     if partition.clients is not None and len(names) != partition.clients:
-        raise ValueError(f"deal returned {len(names)} clients; partition.clients = {partition.clients}")
+        raise ValueError(
+            f"deal returned {len(names)} client{'s' * (len(names) != 1)}; partition.clients = {partition.clients}"
+        )
     if not names:
         raise ValueError("deal returned no clients")
     last = int(samples.rows.max(initial=-1))

@@ -11,7 +11,7 @@ A run directory holds
     representations.npz   of some test samples by their clients' final models, if run.representations asks for them
     tensorboard/       an event file, if it was asked for
     outcome.json       how the run ended; absent while it has not
-    checkpoint.safetensors, faults.jsonl   only across sites: what a restart needs, and who was absent or dropped
+    checkpoint.safetensors, audit.jsonl   only across sites: what a restart needs, and all that happened (`runs.audit`)
 
 Every file carries digests (`fedssa.runs.seal`), and what reads it names the file if they do not fit.
 Nothing here imports torch, so that reports start fast.
@@ -195,7 +195,7 @@ class RunDir:
     # -- writing -------------------------------------------------------------------------------------------
     def append(self, record: RoundRecord, chain: Chain | None = None) -> int:
         """Writes one record and returns the length of the file, which is committed with the round."""
-        return append_line(self.rounds_file, chain.line(record) if chain else record.to_json())
+        return append_line(self.rounds_file, chain.line(record.to_json()) if chain else record.to_json())
 
     def append_timing(self, timing: dict[str, Any]) -> None:
         append_line(self.timings_file, json.dumps(sealed(timing, self.timings_file)))

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,18 @@ def how_to_continue(run_dir: Path) -> str:
     """Returns the command that continues this run; one across sites needs its coordinator's directory."""
     if not is_across_sites(run_dir):
         return f"fedssa run --resume {run_dir}"
-    above = run_dir.absolute().parent.parent  # where the command line puts a run
-    directory = above if os.access(above / "federation.toml", os.F_OK) else "DIRECTORY"
-    return f"fedssa federation run {directory} --out {run_dir} --resume"
+    return f"fedssa federation run {coordinator_of(run_dir) or 'DIRECTORY'} --out {run_dir} --resume"
+
+
+def coordinator_of(run_dir: Path) -> Path | None:
+    """Returns the coordinator's directory: the one that the run names, else where the command line puts a run."""
+    named = None
+    with suppress(RunDirError):
+        about = read_json(run_dir / "settings.json").get("about", {})
+        named = about.get("directory") if isinstance(about, dict) else None
+    above = run_dir.absolute().parent.parent
+    places = [Path(named), above] if isinstance(named, str) else [above]
+    return next((place for place in places if os.access(place / "federation.toml", os.F_OK)), None)
 
 
 @contextmanager
@@ -103,7 +112,7 @@ def dump_json(value: dict[str, Any], file: Path) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunDirError(f"{path.parent}: not a run directory (it has no {path.name})") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RunDirError(f"{path}: cannot be read ({error})") from error

@@ -35,10 +35,22 @@ Save = Callable[[RoundRecord, Any, int], None]  # it commits a round: record, se
 
 class Journal:
     def __init__(
-        self, run_dir: RunDir, next_round: int, record_bytes: int, save: Save, *, remedy: str, durable: bool = False
+        self,
+        run_dir: RunDir,
+        next_round: int,
+        record_bytes: int,
+        save: Save,
+        *,
+        remedy: str,
+        where: str = "",
+        durable: bool = False,
     ) -> None:
-        """`remedy` says what to do about a growing header; `durable` rounds survive a crash of the machine too."""
-        self.dir, self._save, self._remedy, self._durable = run_dir, save, remedy, durable
+        """`remedy` says what to do about a growing header, and `where` settings are changed, if not in a recipe.
+
+        `durable` rounds survive a crash of the machine too.
+        """
+        self.dir, self._save, self._durable = run_dir, save, durable
+        self._remedy, self._where = remedy + where, where
         self._chain = Chain()
         self.records = run_dir.committed(record_bytes, self._chain)
         if len(self.records) != next_round + 1:
@@ -74,7 +86,7 @@ class Journal:
                 began = time.perf_counter()
         except Diverged as error:
             name = None if error.client is None else self.dir.client_name(error.client)
-            told = Diverged(error.client, error.t, error.header_norm, name)
+            told = Diverged(error.client, error.t, error.header_norm, name, self._where)
             self.end(Outcome("diverged", str(told), told.t, told.client))
             raise told from error
 
@@ -120,9 +132,13 @@ class Journal:
             who = ", ".join(map(self.dir.client_name, record.diverged[:5])) + (
                 ", …" if len(record.diverged) > 5 else ""
             )
+            told = (
+                f"client {who} diverged, is left out of this round and stays as it was before"
+                if len(record.diverged) == 1
+                else f"clients {who} diverged, are left out of this round and stay as they were before"
+            )
             warnings.warn(
-                f"round {record.t}: client {who} diverged, is left out of this round and stays as it was before; "
-                "try a smaller local.lr",
+                f"round {record.t}: {told}; try a smaller local.lr{self._where}",
                 FedSSAWarning,
                 stacklevel=4,
             )

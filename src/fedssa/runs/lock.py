@@ -57,6 +57,20 @@ def holder(folder: Path) -> int | None:
     return pid if is_alive(pid) else None
 
 
+def driver(folder: Path) -> int | None:
+    """Returns the process that holds the lock of this directory; unlike `holder`, it tries the lock for an instant."""
+    if (pid := holder(folder)) is None:
+        return None
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:  # it may only be read
+        return pid
+    try:
+        return None if try_lock(descriptor) else pid
+    finally:
+        os.close(descriptor)
+
+
 def staging_of(target: Path) -> Path:
     """Returns the hidden folder in which this process makes `target`, which then appears by rename.
 

@@ -7,18 +7,23 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from typing_extensions import override
 
 from fedssa.records import RoundRecord
 
 SPEED_OVER = 1800.0  # seconds that the time left is estimated from, since a round may take minutes
+ROOM_FOR_ALL = 100  # columns of a terminal
 
 Heard = Callable[[RoundRecord], None]
 
 
 def bar(console: Console) -> Progress:
-    shown = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
-    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    """Makes a line in which words are whole: where it is short, the bar shrinks, and the time so far is left out."""
+    shrinks = BarColumn(bar_width=None, table_column=Column(max_width=40))
+    shown = (TextColumn("{task.description}"), shrinks, TaskProgressColumn(), TextColumn("{task.fields[accuracy]}"))
+    elapsed = (TimeElapsedColumn(),) if console.width >= ROOM_FOR_ALL else ()
+    times = (*elapsed, TextColumn("left"), TimeRemainingColumn())
     return Progress(*shown, *times, console=console, speed_estimate_period=SPEED_OVER)
 
 

@@ -1,9 +1,9 @@
 """What lies on a disk carries a hash of itself, so that damage is found when it is read.
 
 A JSON object has a field `digest`, which is the hash of the others and of the name of its file. A line of rounds.jsonl
-has a field `chain` at its end, which is the hash of that line and of all lines before it. What older editions wrote has
-neither, and is accepted as such; a chain that has begun may not break, and its first link vouches for the lines before
-it, too.
+and of audit.jsonl has a field `chain` at its end, which is the hash of that line and of all lines before it. What older
+editions wrote has neither, and is accepted as such; a chain that has begun may not break, and its first link vouches
+for the lines before it, too.
 """
 
 import json
@@ -36,26 +36,34 @@ def _digest(content: Any, file: Path) -> str:
 
 
 class Chain:
-    """A chain goes along with the lines of rounds.jsonl, as they are read or written, one after another."""
+    """A chain goes along with the lines of a file, as they are read or written, one after another."""
 
-    def __init__(self) -> None:
-        self._hash, self._has_begun = sha256(), False
+    def __init__(self, *, has_begun: bool = False) -> None:
+        """Of a chain that has begun, the first line must have a link already."""
+        self._hash, self._has_begun = sha256(), has_begun
 
-    def line(self, record: RoundRecord) -> str:
-        """Returns the record as the next line, with its link."""
-        said = record.to_json()
+    @property
+    def link(self) -> str:
+        return self._hash.hexdigest()
+
+    def line(self, said: str) -> str:
+        """Returns a JSON object as the next line, with its link."""
         return f'{said[:-1]},"chain":"{self._next(said.encode())}"}}'
 
-    def record(self, line: bytes) -> RoundRecord:
-        """Reads the next line; raises ValueError if it is no record, or if the chain breaks at it."""
+    def said(self, line: bytes) -> bytes:
+        """Returns the next line without its link; raises ValueError if the chain breaks at it."""
         link = LINK.search(line)
         said = line[: link.start()] + b"}" if link else line
         expected = self._next(said)
         if (link is None and self._has_begun) or (link is not None and link[1].decode() != expected):
             raise ValueError("the chain of digests breaks")
         self._has_begun = link is not None
-        return RoundRecord.from_json(said)
+        return said
+
+    def record(self, line: bytes) -> RoundRecord:
+        """Reads the next line of rounds.jsonl; raises ValueError if it is no record, or if the chain breaks at it."""
+        return RoundRecord.from_json(self.said(line))
 
     def _next(self, said: bytes) -> str:
         self._hash.update(said + b"\n")
-        return self._hash.hexdigest()
+        return self.link

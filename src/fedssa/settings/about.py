@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from fedssa.accounting.privacy import Account, account_of_run
 from fedssa.core.optim import FromTorch, Optimiser
 from fedssa.data import FromFunction
 from fedssa.imports import folders_of
@@ -22,7 +23,15 @@ def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
     colour = colour_of(name) or settings.method.colour
     known = {"command": command or _command(recipe), "recipe": recipe}
     folders = folders_of(settings.table)
+    known |= {"privacy": account.table} if (account := account_in(settings)) else {}
     return known | ({"colour": colour} if colour else {}) | ({"import_from": folders} if folders else {})
+
+
+def account_in(settings: Settings) -> Account | None:
+    """Returns what the uploads of a run may give away of a client, if [privacy] is there."""
+    if settings.privacy is None:
+        return None
+    return account_of_run(settings.privacy, settings.rounds, settings.num_clients, settings.seed)
 
 
 def _command(recipe: Mapping[str, Any]) -> str:
@@ -40,7 +49,7 @@ def without_defaults(settings: Settings) -> dict[str, Any]:
     for section in SECTIONS:
         table, usual = settings.table.get(section, {}), _defaults(settings, section)
         said = {key: value for key, value in table.items() if value is not None and usual.get(key) != value}
-        if said or section not in ("public", "server"):  # most recipes have neither
+        if said or section not in ("public", "server", "privacy"):  # most recipes have none of them
             left[section] = said
     return left
 

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -23,11 +24,17 @@ def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
         if isinstance(value, float) and not math.isfinite(value):
             raise SettingsError(f"{section}.{key} = {value}: should be a finite number")
     try:
-        return TypeAdapter(cls).validate_json(json.dumps(dict(table)), strict=True)
+        return _reader(cls).validate_json(json.dumps(dict(table)), strict=True)
     except ValidationError as error:
         raise SettingsError(_one_line(section, table, error)) from error
     except TypeError as error:  # a date, say, which TOML has and JSON has not
         raise SettingsError(f"{section}: {error}") from error
+
+
+@cache
+def _reader(cls: type[T]) -> TypeAdapter[T]:
+    """Takes milliseconds for a class, and a recipe has a dozen of them."""
+    return TypeAdapter(cls)
 
 
 def named(
@@ -60,6 +67,8 @@ def _one_line(section: str, table: Mapping[str, Any], error: ValidationError) ->
     first, *more = error.errors()
     where = ".".join([section, *(str(part) for part in first["loc"][:1])])
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    if first["type"] == "too_short":
+        reason = "should not be empty"  # no setting has another least length
     if first["type"] == "missing":
         reason = "is missing"
         message = f"{where} {reason}"
@@ -74,7 +83,8 @@ def refuse_unknown(section: str, table: Mapping[str, Any], known: "list[str] | t
     for key in table:
         if key not in known:
             name = f"{section}.{key}" if section else key
-            raise SettingsError(f"unknown setting {name}{_suggestion(key, known)}; known: {', '.join(known)}")
+            hint = f"{_suggestion(key, known)}; known: {', '.join(known)}" if known else f"; {section} has none"
+            raise SettingsError(f"unknown setting {name}{hint}")
 
 
 def _suggestion(word: str, known: "list[str] | tuple[str, ...]") -> str:

@@ -8,7 +8,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.toml import inline
 
 BASE = "recipes/quickstart.toml"
-NOT_IN_BASE = ("public", "server", "run")  # the command sets every other section
+NOT_IN_BASE = ("public", "server", "privacy", "run")  # the command sets every other section
 FOUND_ANYWHERE = ("cifar10", "cifar100")  # or downloaded, so a path of this machine is left out
 
 

@@ -94,6 +94,8 @@ def _data(key: str, value: Any) -> Any:
     if "name" not in table and {"x", "y"} <= table.keys():
         arrays = {name: value for name, value in table.items() if name in PARTS or not isinstance(value, PLAIN)}
         return _kept(key, arrays) | {name: table[name] for name in table.keys() - arrays.keys()}
+    if "name" not in table and len(missing := {"x", "y"} - table.keys()) == 1:
+        raise SettingsError(f"{key}: {missing.pop()} is missing; arrays are given as x and y, with columns beside them")
     function = table.get("name")
     if not callable(function) or id(function) in OURS or path_to(function):
         return table

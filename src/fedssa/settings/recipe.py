@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedssa.core.client import AnyMethod
+from fedssa.core.privacy import Privacy
 from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining, Training
 from fedssa.data import DATASETS, FromFunction, Source, expand
@@ -85,6 +86,7 @@ class Settings:
     run: RunOptions
     server: Training
     public: PublicSlice | PublicSource | None
+    privacy: Privacy | None  # of uploads
     archs: list[Arch] = field(compare=False, repr=False)  # that clients may have
     known_models: dict[str, Arch] = field(compare=False, repr=False)  # these and all others, by their labels
     table: Table  # the same as a plain table with every default filled in, but for settings that came later
@@ -145,7 +147,7 @@ class Settings:
 
 PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
-SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "run")
+SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "privacy", "run")
 
 
 def read_recipe(path: Path) -> Table:
@@ -219,13 +221,16 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     public, public_table = _public(given["public"])
     if public is not None:
         resolved["public"] = public_table
+    privacy = parse_section("privacy", Privacy, given["privacy"]) if "privacy" in table else None
+    if privacy is not None:
+        resolved["privacy"] = asdict(privacy)
     known = {name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}
     try:
         plain = json.loads(json.dumps(known))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     parts |= {"local": local, "server": server, "archs": archs, "known_models": known_models}
-    settings = Settings(seed=seed, table=plain, public=public, **parts)
+    settings = Settings(seed=seed, table=plain, public=public, privacy=privacy, **parts)
     _refuse_unfit(settings)
     return settings
 
@@ -257,6 +262,8 @@ def _refuse_unfit(settings: Settings) -> None:
     settings.method.shared_width(settings.models.width)  # it refuses what it cannot do with
     if reason := why_unfit(type(settings.method), settings):
         raise SettingsError(f"{name}: {reason}")
+    if settings.privacy is not None and (reason := settings.method.refuses_noise()):
+        raise SettingsError(f"[privacy]: {settings.table['method']['name']} {reason}; leave it out")
 
 
 def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:

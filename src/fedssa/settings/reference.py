@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from annotated_types import Ge, Gt, Le, Len, Lt
 
 from fedssa.core.optim import OPTIMISERS
+from fedssa.core.privacy import Privacy
 from fedssa.core.rounds import Rounds
 from fedssa.core.schedules import SCHEDULES
 from fedssa.data import DATASETS
@@ -68,6 +69,7 @@ def parts() -> Iterator[Part]:
     yield Part("server", None, ServerSection)
     yield Part("rounds", None, Rounds)
     yield from _named("method", METHODS)
+    yield Part("privacy", None, Privacy)
     yield Part("run", None, RunOptions)
 
 

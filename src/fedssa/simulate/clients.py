@@ -17,7 +17,7 @@ from fedssa.core.evaluation import Measures, MetricError
 from fedssa.core.groups import layout_id, started
 from fedssa.core.method import Method
 from fedssa.core.public import Public, public_data
-from fedssa.core.rounds import advice_on_rounds
+from fedssa.core.rounds import advice_on_counts, advice_on_rounds
 from fedssa.core.samples import Form, LocalData, Samples, advice_on_untaught, form_of, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import PROBE_SIZE, SplitModel, first_line, probe_from
@@ -31,7 +31,7 @@ from fedssa.methods import METHODS
 from fedssa.models import MODELS, Builder
 from fedssa.models.alike import picture
 from fedssa.partition import LocalSplit
-from fedssa.settings.about import about
+from fedssa.settings.about import about, account_in
 from fedssa.settings.imports import given_names
 from fedssa.settings.metrics import imported
 from fedssa.settings.recipe import PublicSlice, PublicSource, Settings, parse_settings
@@ -166,6 +166,7 @@ class SimulatedClients:
                 group=self.group_name(client),
                 measures=self._measures,
                 find_device=partial(device_of, settings.run.device),
+                privacy=settings.privacy,
             )
 
     def called(self, client: int) -> str:
@@ -307,6 +308,8 @@ class SimulatedClients:
             )
         yield from method.advice(self.server_context())
         yield from advice_on_rounds(method, settings.rounds)
+        if account := account_in(settings):
+            yield account.in_words
         if self.settings.local.precision == "bf16":
             yield 'local.precision = "bf16" is slower than float32 on most CPUs'
         if self.dataset.parts is not None:
@@ -326,7 +329,7 @@ class SimulatedClients:
         """Yields who is tested on classes that it does not train on, which published parts may bring about."""
         for name, split in zip(self.names, self.splits, strict=True):
             if missing := untaught(self._y[split.train].tolist(), self._y[split.test].tolist()):
-                yield advice_on_untaught(f"client {name}", missing, len(split.test))
+                yield advice_on_untaught(f"client {name}", missing, len(split.test), self.dataset.class_names)
 
     def _samples(self, indices: np.ndarray) -> Samples:
         return samples_at(self.dataset, indices)
@@ -354,6 +357,8 @@ def advice_on_infos(method: AnyMethod, infos: Sequence[ClientInfo], names: Seque
     owners = Counter(s for info in infos for s in info.seen_classes)
     if method.shares_by_class and max(owners.values()) == 1:
         yield "no class is held by two clients, so there is nothing to share; see: fedssa partition"
+    if advice := advice_on_counts(infos, names):
+        yield advice
 
 
 def _advice_on_groups(infos: Sequence[ClientInfo], names: Sequence[str]) -> Iterator[str]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from fedssa.core.message import verify_seal
 from fedssa.core.tensors import unpack
 from fedssa.errors import AnswerError, FedSSAError, RunDirError
+from fedssa.runs.audit import AUDIT, check_audit
 from fedssa.runs.directory import RunDir
-from fedssa.runs.files import CHECKPOINT
+from fedssa.runs.files import CHECKPOINT, is_across_sites
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import INDEX, PREVIOUS, latest_digests
 from fedssa.simulate.population import settings_of
@@ -26,6 +27,8 @@ def examine(path: Path) -> Iterator[tuple[str, str]]:
     yield "rounds.jsonl", _said(lambda: run_dir.records())
     damaged = run_dir.timing_lines().count(None)
     yield "timings.jsonl", f"{run_dir.timings_file}: {damaged} lines are damaged" if damaged else SOUND
+    if is_across_sites(path):
+        yield AUDIT, _said(lambda: check_audit(run_dir))
     for file in (run_dir.store / INDEX, run_dir.store / PREVIOUS, path / CHECKPOINT):
         if file.exists():
             yield str(file.relative_to(path)), _said(lambda file=file: _refuse_broken_seal(file))  # type: ignore[misc]

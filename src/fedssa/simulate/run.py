@@ -176,7 +176,8 @@ class Run:
 
     def _opened_journal(self) -> Journal:
         """Opens the journal at the last commit, and refuses records and states that do not fit it."""
-        committed, remedy = self._store.committed, growth_remedy(self.settings.method)
+        committed, settings = self._store.committed, self.settings
+        remedy = growth_remedy(settings.method, noisy=settings.privacy is not None)
         journal = Journal(self.dir, committed.next_round, committed.record_bytes, self._save, remedy=remedy)
         self._store.verify(self._clients.slots(self.dir.store), journal.records)
         return journal

@@ -111,6 +111,8 @@ class SiteClients:
 
     def about(self, command: str | None) -> dict[str, Any]:
         known = about(self.federation.settings, command or self.settings.command)
+        if account := self.federation.account(self.settings.privacy):
+            known["privacy"] = account.table
         return {key: value for key, value in known.items() if key != "recipe"}  # it would name the stand-ins for sites
 
     def advice(self) -> Iterator[str]:
@@ -119,6 +121,10 @@ class SiteClients:
         yield from method.advice(self.server_context())
         yield from advice_on_rounds(method, self.settings.rounds)
         yield from advice_on_infos(method, self.infos, self.names)
+        own = {self.names[client]: self._site(client).site.privacy for client in self.groups}
+        for name, privacy in {"": self.settings.privacy, **own}.items():
+            if account := self.federation.account(privacy):
+                yield f"{name}: {account.in_words}" if name else account.in_words
         for client, name in enumerate(self.names):
             yield from advice_on_data(name, self.data(client))
 

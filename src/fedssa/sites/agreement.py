@@ -6,6 +6,7 @@ clients = ["north", "south", "west"]    # client 0, 1, 2
 [models]   width, shared, server, prototypes
 [local]    [server]    [rounds]    [method]         as in a recipe
 [public]   file, digest, labels, per_round          if the method uses public data
+[privacy]  clip, sigma, delta                       of what sites upload, unless a site says otherwise
 [run]      kernel, target, evaluate_start, metrics
 [deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, max_round_bytes, keys
 
@@ -27,9 +28,11 @@ from typing import Annotated, Any, Literal
 import torch
 from annotated_types import Ge, Gt, Le, Len
 
+from fedssa.accounting.privacy import Account
 from fedssa.core.context import ServerContext
 from fedssa.core.message import Nothing
 from fedssa.core.method import Method
+from fedssa.core.privacy import Privacy
 from fedssa.core.public import Labels, Public, public_data
 from fedssa.core.samples import Form, Input, InputType, Samples
 from fedssa.core.task import Task
@@ -42,7 +45,7 @@ from fedssa.settings.task import task_of
 from fedssa.sites.samples import stored
 
 FILE_NAME, PUBLIC_FILE = "federation.toml", "public.npz"
-RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "run")
+RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "privacy", "run")
 KNOWN = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
 ABOUT_THE_SERVER = ("deploy", "run")  # what a site need not agree to
 
@@ -177,6 +180,10 @@ class Federation:
         settings = self.settings
         return ServerContext(self.task, settings.seed, self.public, training=settings.server, noise_from="system")
 
+    def account(self, privacy: Privacy | None) -> Account | None:
+        """Counts all rounds: a site answers once in each that it is asked for, whatever cohort the server has drawn."""
+        return None if privacy is None else Account(privacy, self.settings.rounds.total)
+
     def check_models(self) -> None:
         """Builds the model that all sites know, so that what does not fit is refused before a run starts."""
         method = self.settings.method
@@ -199,6 +206,10 @@ class Federation:
 def read_federation(path: Path) -> Federation:
     """Reads federation.toml, which is given itself or by the directory that holds it."""
     file = path / FILE_NAME if path.is_dir() else path
+    if not file.exists():
+        raise SettingsError(
+            f"{file}: there is no such file; a coordinator has one by fedssa federation init, a site by its invitation"
+        )
     return parse_federation(read_recipe(file), file.parent)
 
 
@@ -222,7 +233,7 @@ def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federat
     _check_method(settings, settings.table["method"]["name"], public)
     private = {"archs": [f"{name} (private)" for name in clients]}
     resolved = (
-        {key: settings.table[key] for key in ("seed", *RECIPE_SECTIONS)}
+        {key: settings.table[key] for key in ("seed", *RECIPE_SECTIONS) if key in settings.table}
         | {
             "models": settings.table["models"] | private,
             "clients": clients,

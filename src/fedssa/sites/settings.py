@@ -110,6 +110,6 @@ def _said(federation: Federation) -> dict[str, Any]:
     """Returns of each section what differs from its defaults; the stand-ins for what sites bring are left out."""
     said = without_defaults(federation.settings)
     models = {key: value for key, value in said["models"].items() if key != "archs"}
-    kept = {key: said[key] for key in ("local", "server", "rounds", "method", "run") if said.get(key)}
+    kept = {key: said[key] for key in ("local", "server", "rounds", "method", "privacy", "run") if said.get(key)}
     public = {"public": federation.table["public"]} if federation.public_section else {}
     return json.loads(json.dumps({"models": models, **kept, **public}))  # type: ignore[no-any-return]

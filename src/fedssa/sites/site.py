@@ -22,6 +22,7 @@ from fedssa.core.client import Client, CountFlops
 from fedssa.core.evaluation import Measures
 from fedssa.core.groups import layout_id
 from fedssa.core.noise import NoiseFrom
+from fedssa.core.privacy import Privacy
 from fedssa.core.samples import LocalData, advice_on_untaught, in_words, untaught
 from fedssa.core.seeds import one_thread, seeded
 from fedssa.core.split import SplitModel, probe_from
@@ -33,6 +34,7 @@ from fedssa.models import build
 from fedssa.settings.metrics import imported
 from fedssa.sites.agreement import Federation
 from fedssa.sites.find import find, naming
+from fedssa.sites.privacy import privacy_of, refuse_senseless, sharing_of
 from fedssa.sites.samples import samples
 
 AUGMENTATIONS = ("crop", "flip", "erase")
@@ -54,6 +56,10 @@ class Site:
     prototype: str | None = None  # which of models.prototypes its model is, if the method asks for it
     augmentations: Collection[str] = ()  # what may be done to images in training: "crop", "flip", "erase"
     per_class: bool = False  # whether the server is told how many test samples of each class its model tells right
+    privacy: Privacy | None = None  # of its uploads; None: what federation.toml says, by default none
+    share_accuracy: bool = True  # whether the server is told accuracies, own metrics, loss and norm of header rows
+    share_counts: bool = True  # whether the server is told numbers of samples and steps; else all sites count alike
+    digits: int | None = None  # to so many digits, all these are rounded; None: they are not
     device: str | None = None  # what it computes on, as run.device; None: what federation.toml says, by default the CPU
 
 
@@ -84,6 +90,7 @@ def loaded(reference: str, federation: Federation, client: int, called: str) -> 
     with naming(called), one_thread():
         site = _on_stream(reference, task, seed, client)
         _check_augmentations(site, task)
+        refuse_senseless(site, federation)
         if site.device is not None:
             refuse_unknown(site.device, "device")
         data = LocalData(*(samples(part, getattr(site, part), task) for part in ("train", "val", "test")))
@@ -99,7 +106,7 @@ def client_from(
     count_flops: CountFlops | None = None,
     noise_from: NoiseFrom = "system",
 ) -> Client:
-    settings, public = federation.settings, federation.public
+    settings, public, privacy = federation.settings, federation.public, privacy_of(has.site, federation)
     with naming(has.called), one_thread():
         net = _started(has.site, has.data, federation, client)
         made = Client(
@@ -118,6 +125,8 @@ def client_from(
             measures=Measures(has.site.per_class, imported(settings.run.metrics)),
             noise_from=noise_from,
             find_device=_find_device(has, settings.run.device),
+            privacy=privacy,
+            sharing=sharing_of(has.site, privacy, noise_from),
         )
         if shared := overlapping(made.state().items()):
             raise ModelError(f"'{shared[0]}' and '{shared[1]}' share memory; untie them")

@@ -59,3 +59,5 @@ def test_over_several_experiments() -> None:
         "standalone in 1."
     )
     assert findings([group(ALONE), group()]).startswith("Nothing can be told yet")
+    one = findings([group(ALONE), group(ALONE, HIGHER)])
+    assert one == f"One of 2 experiments compares methods. {finding(group(ALONE, HIGHER))}"

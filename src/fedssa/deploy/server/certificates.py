@@ -2,8 +2,10 @@
 
 import ipaddress
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
@@ -130,3 +132,8 @@ def check_public_key(path: Path) -> bytes:
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise SettingsError(f"{path}: is a key of another kind; ask for one made by: fedssa site keygen")
     return content
+
+
+def fingerprint(public_key: bytes) -> str:
+    """Returns what `ssh-keygen -lf` shows of a key."""
+    return "SHA256:" + b64encode(sha256(b64decode(public_key.split()[1])).digest()).decode().rstrip("=")

@@ -9,7 +9,8 @@ from fedssa.core.client import AnyAnswer, AnyMethod, ClientInfo
 from fedssa.core.context import Context
 from fedssa.core.task import Task
 from fedssa.deploy.messages import Request, answer_in, check_norm, info_in
-from fedssa.deploy.server.scores import check_scores
+from fedssa.deploy.server.scores import check_kept_back, check_scores
+from fedssa.errors import AnswerError
 from fedssa.records import Scores
 from fedssa.settings.metrics import metric_paths
 from fedssa.sites.agreement import Deploy, Federation
@@ -32,13 +33,17 @@ class Checks:
     def hello(self, records: RecordDict) -> ClientInfo:
         info = info_in(records, self.task)
         self.method.check_info(info, self.task)
+        if self.method.sends_counts and not info.num_train:
+            raise AnswerError("no number of training samples, and the method's uploads have some")
         if info.start is not None:
             self._check_scores(info.start)
         return info
 
     def answer(self, records: RecordDict, request: Request[Any], info: ClientInfo, ctx: Context) -> AnyAnswer:
         answer = answer_in(records, request, self.method, info, ctx, self.deploy.max_bytes)
-        self._check_scores(answer.scores)
+        check_kept_back(answer)
+        if answer.scores.test:
+            self._check_scores(answer.scores)
         check_norm(answer.payload, self.deploy.norm_bound)
         return answer
 

@@ -10,7 +10,6 @@ import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
@@ -20,57 +19,27 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from typing_extensions import override
 
 from fedssa.core.public import Labels, Public
 from fedssa.core.samples import each, is_image
-from fedssa.deploy.server.certificates import check_public_key, renew_server, write_certificates
+from fedssa.deploy.address import ADDRESS_FILE, Address
+from fedssa.deploy.server.certificates import check_public_key, fingerprint, renew_server, write_certificates
 from fedssa.deploy.server.registry import registration, write_registration
 from fedssa.deploy.server.submit import CONNECTION, flwr
 from fedssa.deploy.signing import PUBLIC_KEY_FILE, make_order_key, read_order_key, write_secret
-from fedssa.deploy.site.node import is_loopback
 from fedssa.errors import RunDirError, SettingsError
+from fedssa.runs.audit import Event, note, read_audit
 from fedssa.runs.files import write_atomically
 from fedssa.runs.lock import staging_of
 from fedssa.settings.recipe import read_recipe
 from fedssa.settings.toml import document
 from fedssa.sites.agreement import FILE_NAME, PUBLIC_FILE, Deploy, read_federation, read_public, task_in
 
-ADDRESS_FILE = "address.json"
 FIRST_RUNTIME_PORT = 9100  # sites on one machine take this port and the next ones
 
 
 class Page(Template):
     delimiter = "@"  # since shell and nginx use the dollar themselves
-
-
-@dataclass(frozen=True)
-class Address:
-    """An address says where sites find the federation, and where the SuperLink listens on loopback."""
-
-    host: str
-    port: int
-    superlink_port: int
-    insecure: bool = False
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]+", self.host):
-            raise SettingsError(f"--host {self.host}: should be a name or an address, without a port")
-        if self.insecure and not is_loopback(self.host):
-            raise SettingsError(f"--insecure: only on loopback, and {self.host} is not; leave it out")
-
-    @classmethod
-    def read(cls, directory: Path) -> "Address":
-        try:
-            return cls(**json.loads((directory / ADDRESS_FILE).read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            raise SettingsError(
-                f"{directory}: is no coordinator's directory; make one: fedssa federation init"
-            ) from error
-
-    @override
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def init(
@@ -128,6 +97,7 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
         "superexec.sh": "superexec.sh",
         "fedssa-superlink.service": "systemd/fedssa-superlink.service",
         "fedssa-superexec.service": "systemd/fedssa-superexec.service",
+        "fedssa-metrics.service": "systemd/fedssa-metrics.service",
         "coordinator.md": "README.md",
     } | ({} if address.insecure else {"nginx.conf": "nginx.conf"})
     for page, name in pages.items():
@@ -233,19 +203,21 @@ def _as_a_model_takes_it(x: Tensor) -> Tensor:
 def register(directory: Path, name: str, public_key: Path) -> None:
     """Registers a site's key, whose holder the SuperLink lets in from now on."""
     directory = _plain_path(directory)
-    Address.read(directory)
+    _open(directory)
     read_federation(directory).client_id(name)
     key = check_public_key(public_key)
     if registration(directory, name).exists():
-        raise RunDirError(f"{name} has a key already; to give it another: fedssa federation unregister {name}")
+        raise RunDirError(f"{name} has a key already; to give it another: {_command('unregister', name, directory)}")
     said = flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
-    write_registration(directory, name, int(said["node-id"]), key)
+    node = int(said["node-id"])
+    write_registration(directory, name, node, key)
+    note(directory, Event("registered", site=name, reason=fingerprint(key), node=node))
 
 
 def unregister(directory: Path, name: str) -> None:
     """Removes the key of a site, which the SuperLink refuses from now on."""
     directory = _plain_path(directory)
-    Address.read(directory)
+    _open(directory)
     registered = registration(directory, name)
     try:
         node = int(json.loads(registered.read_text())["node"])
@@ -253,14 +225,28 @@ def unregister(directory: Path, name: str) -> None:
         raise SettingsError(f"{name}: no key of it is registered ({registered} cannot be read)") from error
     flwr(directory, "supernode", "unregister", str(node), CONNECTION)
     registered.unlink()
+    note(directory, Event("unregistered", site=name, node=node))
 
 
 def renew(directory: Path) -> datetime:
     """Makes a new certificate for the server, and returns when it expires."""
-    address = Address.read(directory)
+    address = _open(directory)
     if address.insecure:
         raise SettingsError(f"{directory}: is without TLS (--insecure), so there is nothing to renew")
-    return renew_server(directory / "certificates", address.host)
+    until = renew_server(directory / "certificates", address.host)
+    note(directory, Event("renewed", reason=f"the server's certificate is good until {until:%Y-%m-%d}"))
+    return until
+
+
+def _open(directory: Path) -> Address:
+    """Reads where the federation is, and whether its log can be written, before anything is done."""
+    address = Address.read(directory)
+    read_audit(directory)
+    return address
+
+
+def _command(name: str, site: str, directory: Path) -> str:
+    return f"fedssa federation {name} {site} --directory {directory}"
 
 
 def _write(path: Path, page: str, words: dict[str, Any]) -> None:

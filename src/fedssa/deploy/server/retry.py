@@ -64,8 +64,7 @@ class PatientGrid:
             except httpx.TransportError as error:
                 if time.monotonic() > deadline:
                     raise AnswerError(
-                        f"the SuperLink has not answered for {self._patience:g} s ({_line(error)}); "
-                        "start it, then: --resume"
+                        f"the SuperLink has not answered for {self._patience:g} s ({_line(error)}); start it"
                     ) from error
                 log.warning("fedssa: the SuperLink does not answer (%s); asking again", _line(error))
                 time.sleep(self._poll)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
+from fedssa.core.client import AnyAnswer
 from fedssa.errors import AnswerError
 from fedssa.records import ClassCounts, Scores
 
@@ -14,6 +15,7 @@ def check_scores(
     scores: Scores, num_classes: int, metrics: Collection[str], known: Sequence[str] | None = None
 ) -> None:
     """Raises AnswerError unless they are of this task, of the metrics agreed on and of the method's known kinds."""
+    _check_numbers(scores)
     kinds, accuracies = list(scores.test), (*scores.test.values(), *scores.val.values())
     if not 0 < len(kinds) <= MAX_KINDS or not all(re.fullmatch("[a-z_-]{1,20}", kind) for kind in kinds):
         raise AnswerError("kinds of inference that are none")
@@ -23,13 +25,30 @@ def check_scores(
         raise AnswerError("validation of other kinds than test")
     if not all(0 <= accuracy <= 1 for accuracy in accuracies):
         raise AnswerError("accuracies that are none")
-    if scores.num_test < 1 or scores.num_val < 0 or bool(scores.val) != bool(scores.num_val):
+    if scores.num_test and bool(scores.val) != bool(scores.num_val):
         raise AnswerError("numbers of samples that are none")
     for said, expected in ((scores.metrics, True), (scores.val_metrics, bool(scores.val))):
         if list(said or ()) != (list(metrics) if expected else []):
             raise AnswerError("other metrics than run.metrics")
     if scores.per_class is not None:
         _check_counts(scores.per_class, scores, num_classes)
+
+
+def check_kept_back(answer: AnyAnswer) -> None:
+    """Raises AnswerError if a site keeps back some of what goes together: then the answer is damaged."""
+    scores = answer.scores
+    if not bool(scores.test) == (answer.loss is not None) == (answer.header_norm is not None):
+        raise AnswerError("accuracy, loss and norm of header rows: some of them, and not all")
+    if not scores.test and (scores.val or scores.metrics or scores.val_metrics or scores.per_class):
+        raise AnswerError("no test accuracy, and something else that was measured")
+    _check_numbers(scores)
+    if bool(scores.num_test) != bool(answer.steps):
+        raise AnswerError("numbers of samples and steps: some of them, and not all")
+
+
+def _check_numbers(scores: Scores) -> None:
+    if scores.num_test < 0 or scores.num_val < 0 or (scores.num_val and not scores.num_test):
+        raise AnswerError("numbers of samples that are none")
 
 
 def _check_counts(counts: ClassCounts, scores: Scores, num_classes: int) -> None:
@@ -42,5 +61,5 @@ def _check_counts(counts: ClassCounts, scores: Scores, num_classes: int) -> None
         raise AnswerError("per_class: counts that are none")
     if sum(num) != scores.num_test or sum(predicted) > scores.num_test:
         raise AnswerError("per_class: counts of another number of test samples")
-    if abs(sum(hits) / scores.num_test - scores.headline) > ROUNDING:
+    if abs(sum(hits) / scores.num_test - (scores.headline or 0.0)) > ROUNDING:
         raise AnswerError("per_class: counts of another accuracy")

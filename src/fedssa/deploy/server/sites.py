@@ -6,18 +6,19 @@ changes nothing.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import RecordDict
 
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
-from fedssa.deploy.messages import Request, in_words, refusal_in
+from fedssa.deploy.messages import Request, in_words, refusal_in, word_of
 from fedssa.deploy.server.checks import Checks
 from fedssa.deploy.server.post import ANYBODY, Lost, Post, Received, one_line
 from fedssa.deploy.server.retry import Grid
 from fedssa.errors import AnswerError, Diverged
+from fedssa.runs.audit import Kind
 from fedssa.sites.agreement import Federation
 
 POLL = 1.0  # seconds
@@ -26,14 +27,12 @@ MAX_TRIES = 3  # how often a client is sent a round's request if its node is los
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault tells what went wrong with a client, or with a node that is no client yet."""
+class Note(Protocol):
+    """A note tells the coordinator what happened to a client, or to a node that is no client yet."""
 
-    t: int  # -1: before round 0
-    client: int | None
-    reason: str
-    dropped: bool = False  # whether there was an answer that could not be used
+    def __call__(
+        self, kind: Kind, t: int, client: int | None, reason: str = "", *, word: str = "", node: int | None = None
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class GridFederation:
         federation: Federation,
         run: str,
         known: Known,
-        note: Callable[[Fault], None],
+        note: Note,
         poll: float = POLL,
     ) -> None:
         self.known = known
@@ -77,7 +76,7 @@ class GridFederation:
             missing = [name for k, name in enumerate(self._federation.clients) if k not in self._here]
             raise AnswerError(
                 f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
-                f"missing: {', '.join(missing)}"
+                f"see to those that are missing: {', '.join(missing)}"
             )
         if not self._started:
             self._post.end_round(self._greeted)
@@ -113,11 +112,11 @@ class GridFederation:
                 raise AnswerError(f"it says it is client {info.id}, and its key is that of client {client}")
             self._bind(info, node, online)
         except AnswerError as error:
-            self._keep_out(node, error)
+            self._keep_out(node, error, word_of(refusal_in(reply)) if isinstance(reply, RecordDict) else "")
 
-    def _keep_out(self, node: int, error: AnswerError) -> None:
+    def _keep_out(self, node: int, error: AnswerError, word: str = "") -> None:
         self._ask_at[node] = time.monotonic() + ASK_AGAIN
-        self._note(Fault(self._t, None, f"node {node} is not let in: {error}"))
+        self._note("kept-out", self._t, None, str(error), word=word, node=node)
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
         """Binds a client to its one node: with keys for the whole run, without them as long as the node is online."""
@@ -129,6 +128,7 @@ class GridFederation:
             raise AnswerError(f"client {info.id} has other classes or samples than when it joined")
         self.known.infos.setdefault(info.id, info)
         self.known.nodes[info.id] = self._here[info.id] = node
+        self._note("joined", self._t, info.id, node=node)
 
     # -- a round -----------------------------------------------------------------------------------------------
     def run_round(self, t: int, downlinks: Mapping[int, Any]) -> list[AnyAnswer | Diverged]:
@@ -156,7 +156,7 @@ class GridFederation:
                 client = asked.pop(message)
                 if isinstance(reply, Lost):  # its node was lost, or somebody else answered: it is asked again
                     to_ask.add(client)
-                    self._note(Fault(t, client, reply.reason, reply.dropped))
+                    self._note("dropped" if reply.dropped else "lost", t, client, reply.reason)
                 elif client not in heard:
                     heard.add(client)
                     if answer := self._usable(requests[client], reply):
@@ -173,7 +173,7 @@ class GridFederation:
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
-                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others, then: --resume"
+                f"{self._deploy.deadline:g} s, deploy.quorum asks for {need}; see to the others"
             )
         self.known.heard.update((client, t) for client, answer in answers.items() if isinstance(answer, Answer))
         return list(answers.values())
@@ -194,13 +194,15 @@ class GridFederation:
             answer = self._checks.answer(reply, request, self.known.infos[request.client], ctx)
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
-            self._note(Fault(request.t, request.client, one_line(reason), dropped=refused is None))
+            kind: Kind = "dropped" if refused is None else "diverged" if refused == "diverged" else "refused"
+            self._note(kind, request.t, request.client, one_line(reason), word=word_of(refused))
             return Diverged(request.client, request.t) if refused == "diverged" else None
+        self._note("answered", request.t, request.client)
         return answer
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):
-            self._note(Fault(t, client, "no answer before the deadline" if client in late else "it is not here"))
+            self._note("absent", t, client, "no answer before the deadline" if client in late else "it is not here")
 
     def take_bytes(self) -> dict[str, int]:
         return self._post.take_bytes()

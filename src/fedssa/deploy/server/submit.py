@@ -14,7 +14,10 @@ from fedssa.deploy.signing import read_order_key
 from fedssa.deploy.site.node import QUIET
 from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.records import RoundRecord
+from fedssa.runs.audit import Event, note, read_audit
 from fedssa.runs.directory import RunDir
+from fedssa.runs.files import how_to_continue, is_across_sites
+from fedssa.runs.lock import driver
 from fedssa.sites.agreement import FILE_NAME, Federation, read_federation
 
 CONNECTION = "fedssa"  # the SuperLink's name in Flower's own configuration
@@ -33,6 +36,7 @@ class Submitted:
         config = {"federation": str(self.directory / FILE_NAME), "out": str(self.out), "resume": resume}
         said = flwr(self.directory, "run", str(self.directory / "app"), CONNECTION, "--run-config", _toml(config))
         self.flower_run = int(said["run-id"])
+        note(self.directory, Event("submitted", reason="to continue" if resume else "", run=str(self.out)))
 
     def records(self, tell: Callable[[str], None]) -> Iterator[RoundRecord]:
         """Yields each record when it is on disk, until the run has ended; raises AnswerError if it failed.
@@ -56,10 +60,14 @@ class Submitted:
                 if status.startswith("finished"):
                     yield from self._new_records()
                     if status != "finished:completed":
-                        hint = "" if "--resume" in details else "; continue it with --resume"
+                        hint = "" if "--resume" in details else self._what_next()
                         raise AnswerError(f"{self.out}: {details or status}{hint}")
                     return
             time.sleep(0.5)
+
+    def _what_next(self) -> str:
+        command = f"fedssa federation run {self.directory} --out {self.out}"
+        return f"; to continue it: {command} --resume" if is_across_sites(self.out) else f"; to try again: {command}"
 
     def status(self) -> tuple[str, str]:
         run = flwr(self.directory, "list", CONNECTION, "--run-id", str(self.flower_run))["runs"][0]
@@ -85,7 +93,7 @@ def flwr(directory: Path, *arguments: str) -> dict[str, Any]:
         said = {}
     if done.returncode or not said.get("success", False):
         why = said.get("error-message") or done.stderr.strip() or done.stdout.strip()
-        raise SettingsError(f"flwr {arguments[0]}: {why}; is the SuperLink running?")
+        raise SettingsError(f"flwr {arguments[0]}: {why}; if the SuperLink is not running: {directory}/superlink.sh")
     return said
 
 
@@ -95,10 +103,20 @@ def _check(directory: Path, out: Path, *, resume: bool) -> None:
         if not needed.is_file():
             raise SettingsError(f"{directory}: is no coordinator's directory; make one: fedssa federation init")
     read_order_key(directory)
-    if resume and (outcome := RunDir.open(out).outcome()):
+    read_audit(directory)
+    if not resume:
+        refuse_existing(out)
+    elif outcome := RunDir.open(out).outcome():
         raise RunDirError(f"{out}: this run has ended already ({outcome.kind}); see it with: fedssa show {out}")
-    if not resume and out.exists():
-        raise RunDirError(f"{out}: exists; continue it with --resume, or choose another --out")
+    elif (process := driver(out)) is not None:
+        raise RunDirError(f"{out}: process {process} works on it; look on with: fedssa watch {out}")
+
+
+def refuse_existing(out: Path) -> None:
+    if is_across_sites(out):
+        raise RunDirError(f"{out}: exists; to continue it: {how_to_continue(out)}; or choose another --out")
+    if out.exists():
+        raise RunDirError(f"{out}: exists and is no run across sites; choose another --out")
 
 
 def _toml(config: dict[str, Any]) -> str:

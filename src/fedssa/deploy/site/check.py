@@ -7,7 +7,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from fedssa.core.client import AnyMethod
+from fedssa.core.client import AnyMethod, Client
 from fedssa.core.message import num_bytes, tensors_in
 from fedssa.core.public import Public
 from fedssa.core.seeds import one_thread
@@ -33,6 +33,7 @@ class Preview:
     num_payload_bytes: int
     public: str | None  # what public data it has, if the federation has some
     privacy: str | None  # what the server can learn, if outputs on public samples are sent
+    choices: list[str]  # what its uploads carry, and what is kept back or rounded
     advice: list[str]  # what the method says that its users should know
 
 
@@ -72,8 +73,14 @@ def preview(reference: str, federation: Federation) -> Preview:
         num_payload_bytes=num_bytes(answer.payload),
         public=None if federation.public is None else _in_words(federation.public),
         privacy=_privacy(method, federation.public),
+        choices=_choices(client, federation),
         advice=[*method.advice(ctx), *advice_on_data(reference, data)],
     )
+
+
+def _choices(client: Client, federation: Federation) -> list[str]:
+    account = federation.account(client.privacy)
+    return [*([account.in_words] if account else []), *client.sharing.in_words]
 
 
 def _privacy(method: AnyMethod, public: Public | None) -> str | None:

@@ -80,7 +80,7 @@ class StateDir:
             deadline = time.monotonic() + patience
             while not try_lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise StateBusy(f"{self.folder}: another process works on this state")
+                    raise StateBusy(f"{self.folder}: another process works on this state; run this site only once")
                 time.sleep(0.1)
             yield
         finally:

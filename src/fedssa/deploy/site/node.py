@@ -3,9 +3,9 @@
 import json
 import os
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 
+from fedssa.deploy.address import is_loopback
 from fedssa.deploy.signing import read_coordinator
 from fedssa.errors import SettingsError
 from fedssa.sites.find import absolute
@@ -54,10 +54,3 @@ def _security(superlink: str, security: tuple[Path | None, Path | None] | None) 
         if path is None or not path.is_file():
             raise SettingsError(f"{option} {path or ''}: there is no such file")
     return ["--root-certificates", str(security[0]), "--auth-supernode-private-key", str(security[1])]
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -23,7 +23,7 @@ from fedssa.sites.site import advice_on_data, client_of
 
 log = logging.getLogger("flwr")  # Flower's own: a site's owner finds everything in one place
 
-
+AGREED = " in federation.toml, which is the coordinator's to change"
 NAMED: dict[type[FedSSAError], Why] = {  # what the server may know by name
     OtherPublicData: "other-public-data",
     Diverged: "diverged",
@@ -59,7 +59,7 @@ def _reply(records: RecordDict, order: bytes, node_config: Mapping[str, Any]) ->
         log.error("fedssa: refused: %s", refused.why)
         return to_records(Refusal(refused.why))
     except tuple(NAMED) as error:
-        log.error("fedssa: %s", error)
+        log.error("fedssa: %s%s", error, AGREED if isinstance(error, Diverged) else "")
         return to_records(Refusal(next(why for kind, why in NAMED.items() if isinstance(error, kind))))
     except (Exception, SystemExit):  # a site's own code may raise anything
         log.exception("fedssa: this site could not answer")
@@ -79,6 +79,8 @@ def _respond(records: RecordDict, order: bytes, node_config: Mapping[str, Any]) 
         start = client_of(site, federation, client)
         for advice in advice_on_data(site, start.data):
             log.warning("fedssa: %s", advice)
+        if account := federation.account(start.privacy):
+            log.info("fedssa: %s", account.in_words)
         return to_records(start.hello(evaluate_start=request.evaluate_start))
     answer = _run_round(request, federation, site, client, StateDir(Path(_option(node_config, "state-dir"))))
     return to_records(Reply(request.run, request.t, answer))
@@ -96,6 +98,8 @@ def _read(records: RecordDict, federation: Federation) -> Request[Any]:
 
 def _run_round(request: Request[Any], federation: Federation, site: str, client_id: int, disk: StateDir) -> AnyAnswer:
     method = federation.settings.method
+    if request.t >= federation.settings.rounds.total:  # a site would spend more privacy than it was told
+        raise Refused("bad-request")
     with disk.locked():
         saved = disk.load(request.run)
         last = saved.t if saved else -1
@@ -113,8 +117,14 @@ def _run_round(request: Request[Any], federation: Federation, site: str, client_
         _check_downlink(request, federation, client)
         answer = client.run_round(request.down, request.t)
         disk.save(Saved.after(request.run, request.t, federation, answer, client))
-    log.info("fedssa: round %d: loss %.4f, test accuracy %.2f %%", request.t, answer.loss, 100 * answer.scores.headline)
+    log.info("fedssa: round %d: %s", request.t, _in_words(answer))
     return answer
+
+
+def _in_words(answer: AnyAnswer) -> str:
+    if answer.loss is None or answer.scores.headline is None:
+        return "trained; its loss and accuracy are kept back"
+    return f"loss {answer.loss:.4f}, test accuracy {100 * answer.scores.headline:.2f} %"
 
 
 def _check_downlink(request: Request[Any], federation: Federation, client: Client) -> None:

@@ -128,7 +128,7 @@ def _names_a_model(entry: object) -> bool:
 def _trouble(record: RoundRecord) -> str | None:
     """Tells what no run can have written, though the types are right."""
     scores = [client.scores for client in record.clients]
-    if not all(score.test for score in scores):
+    if any(client.loss is not None and not client.scores.test for client in record.clients):  # it keeps back both
         return "a client without any test accuracy"
     measured = [record.accuracy, *(score.test for score in scores), *(score.val for score in scores)]
     if not all(0 <= share <= 1 for shares in measured for share in shares.values()):

@@ -29,7 +29,10 @@ def findings(groups: Sequence[Group]) -> str:
     """Sums several experiments up: how often which method is the highest."""
     if len(groups) == 1:
         return finding(groups[0])
-    told = [rows for group in groups if len(rows := [row for row in group.rows if row.mean is not None]) > 1]
+    several = [group for group in groups if sum(row.mean is not None for row in group.rows) > 1]
+    if len(several) == 1:
+        return f"One of {len(groups)} experiments compares methods. {finding(several[0])}"
+    told = [[row for row in group.rows if row.mean is not None] for group in several]
     if not told:
         return "Nothing can be told yet: no experiment has two methods that have finished."
     best = [max(rows, key=lambda row: row.mean or 0.0) for rows in told]

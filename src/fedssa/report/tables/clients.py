@@ -52,7 +52,7 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Fitted:
             Shown("model", [*models[:shown], *([] if rest is None else [""])], 2, left=True),
             column("accuracy\n%", lambda client: percent_text(client.last.scores.headline), 0, _mean_accuracy),
             *map(score, kinds_of(dict(list(c.last.scores.test.items())[1:]) for c in heard.values())),
-            column("test\nsamples", lambda client: str(client.last.scores.num_test), 1, _num_test),
+            column("test\nsamples", lambda client: str(client.last.scores.num_test or NOTHING), 1, _num_test),
             column("val.\n%", lambda client: percent_text(next(iter(client.last.scores.val.values()), None)), 3),
             *map(measure, kinds_of(client.last.scores.measures for client in heard.values())),
             column("rounds", lambda client: str(client.traffic.num_participations), 4, _participations),
@@ -71,7 +71,8 @@ def _no(_: Sequence[ClientSummary]) -> str:
 
 
 def _mean_accuracy(rest: Sequence[ClientSummary]) -> str:
-    return percent_text(fmean(client.last.scores.headline for client in rest))
+    known = [told for client in rest if (told := client.last.scores.headline) is not None]
+    return percent_text(fmean(known) if known else None)
 
 
 def _mean_of_kind(kind: str, rest: Sequence[ClientSummary]) -> str:

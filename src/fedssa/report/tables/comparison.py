@@ -16,7 +16,11 @@ from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
     told = trust(row.difference for row in rows)
-    return Group(_accuracies(rows, reference), *([Text(f" {told}\n")] if told else []), _costs(rows))
+    return Group(_accuracies(rows, reference), *_below(told), _costs(rows), *_below(_unreached(rows)))
+
+
+def _below(sentence: str | None) -> list[Text]:
+    return [Text(f" {sentence}\n")] if sentence else []
 
 
 def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
@@ -90,5 +94,12 @@ def _amount(value: float | None) -> str:
 
 def _notes(row: MethodRow) -> str:
     verdict = [] if row.difference is None else [in_words(row.difference)]
-    unreached = [] if row.to_target is not None or row.outcome != "finished" else ["target not reached"]
-    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict, *unreached])
+    return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict])
+
+
+def _unreached(rows: Sequence[MethodRow]) -> str:
+    """Tells whose costs to the target are not known: once for all, since a note in each row makes rows long."""
+    missed = [row.method for row in rows if row.to_target is None and row.outcome == "finished"]
+    if missed and len(missed) == len(rows):
+        return "No method reached the target."
+    return f"Did not reach the target: {', '.join(missed)}." if missed else ""

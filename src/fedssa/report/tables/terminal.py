@@ -69,6 +69,7 @@ def run_table(summary: RunSummary) -> Table:
     facts = {
         "run": str(summary.run_dir.path),
         "method": f"{summary.method}, seed {summary.seed}",
+        **_privacy(summary),
         "outcome": f"{summary.outcome}, {summary.rounds_done} of {summary.rounds_total} rounds",
         **(
             {"diverged, left out": diverged_in_words(summary.diverged, name=summary.run_dir.client_name)}
@@ -104,6 +105,16 @@ def run_table(summary: RunSummary) -> Table:
     return table
 
 
+def _privacy(summary: RunSummary) -> dict[str, str]:
+    """Says what noise on uploads is worth, as it was counted when the run started."""
+    said, counted = summary.settings.get("privacy"), summary.run_dir.about.get("privacy", {})
+    if not said:
+        return {}
+    worth = f"ε = {counted['epsilon']:.3g}" if "epsilon" in counted else "no ε"
+    rounds = f"{counted.get('rounds', '?')} rounds of a client"
+    return {"privacy": f"clip {said['clip']:g}, sigma {said['sigma']:g}: {worth} at δ = {said['delta']:g}, in {rounds}"}
+
+
 def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
     if found is None:
         return NOTHING
@@ -113,10 +124,14 @@ def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
 def _by_architecture(summary: RunSummary) -> dict[str, str]:
     found = list(by_architecture(summary).items())
     lines = {
-        f"accuracy, {arch}": f"{percent_text(fmean(accuracies))} % over {len(accuracies)} clients"
+        f"accuracy, {arch}": f"{percent_text(fmean(accuracies))} % over {_counted(len(accuracies))}"
         for arch, accuracies in found[:MOST_ARCHITECTURES]
     }
     return lines | ({"…": f"{len(found) - len(lines)} more architectures"} if len(found) > len(lines) else {})
+
+
+def _counted(num_clients: int) -> str:
+    return f"{num_clients} client" if num_clients == 1 else f"{num_clients} clients"
 
 
 def measure_text(name: str, value: float) -> str:

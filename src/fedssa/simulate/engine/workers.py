@@ -111,6 +111,6 @@ class Costs:
         """Returns its last job's seconds, or estimates them by its samples and the speed of its or the median group."""
         if client in self._last:
             return self._last[client]
-        rates = {group: total / samples for group, (total, samples) in self._sums.items()}
+        rates = {group: total / max(1, samples) for group, (total, samples) in self._sums.items()}
         middling = sorted(rates.values())[len(rates) // 2] if rates else 1.0
         return self._infos[client].num_train * rates.get(self._groups[client], middling)
