@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from fedssa.core.samples import Samples
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors, tensors_of
 from fedssa.deploy.messages import RECORD
+from fedssa.deploy.server.certificates import make_node_key
+from fedssa.deploy.server.registry import write_registration
 from fedssa.deploy.server.run import run_federation
+from fedssa.deploy.signing import make_order_key, order_digest, signed_answer
 from fedssa.deploy.site.app import app
 from fedssa.records import RoundRecord
 from fedssa.runs.audit import TROUBLE, Event, events_of
@@ -56,6 +60,17 @@ class InProcessGrid:
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self._replies.pop(message) for message in message_ids if message in self._replies]
 
+    def end_round(self, unread: Iterable[str]) -> None:
+        for message in unread:
+            self._replies.pop(message, None)
+
+    def _tampered(self, node: int, asked: Message, reply: RecordDict) -> RecordDict:
+        """A bad site signs with its key what it sends, if that is anything that can be signed."""
+        bad, key = self.tamper[node](reply), self.configs[node].get("key")
+        if key is None or not isinstance(bad.get(RECORD), ConfigRecord):
+            return bad
+        return signed_answer(bad, order_digest(asked.content, 1), Path(key))
+
     def _deliver(self, message: Message) -> str:
         arrived, _ = over_the_wire(message)
         node, kind = arrived.metadata.dst_node_id, arrived.metadata.message_type
@@ -66,7 +81,7 @@ class InProcessGrid:
         else:
             reply = app(arrived, Context(1, node, self.configs[node], RecordDict(), {}))
             if kind == "train" and node in self.tamper:
-                reply = Message(self.tamper[node](reply.content), reply_to=arrived)
+                reply = Message(self._tampered(node, arrived, reply.content), reply_to=arrived)
         back, _ = over_the_wire(reply)
         self.seen.append((arrived, back))
         if node not in self.silent or kind != "train":
@@ -164,6 +179,24 @@ class Sites:
         return [event for event in self.events(name) if event.kind in TROUBLE]
 
 
+@cache
+def _made_by(make: Callable[[Path], object]) -> dict[str, bytes]:
+    """The files that `make` writes into a folder: keys are made once, since that takes a while."""
+    with TemporaryDirectory() as folder:
+        make(Path(folder))
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+
+
+@cache
+def site_key(client: int) -> dict[str, bytes]:
+    return _made_by(lambda folder: make_node_key(folder, f"c{client}"))
+
+
+def write_order_key(folder: Path) -> None:
+    for name, content in _made_by(make_order_key).items():
+        (folder / name).write_bytes(content)
+
+
 def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     """The clients of a simulation, deployed."""
     settings = parse_settings(table)
@@ -173,7 +206,9 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
         x, y = _pair(public.samples)
         np.savez(folder / "public.npz", **(x if isinstance(x, dict) else {"x": x}), y=y)
     (folder / FILE_NAME).write_text(federation_toml(table, [f"c{k}" for k in range(num_clients)], **deploy))
-    configs = {}
+    write_order_key(folder)
+    (folder / "sites").mkdir(exist_ok=True)
+    configs: dict[int, dict[str, Any]] = {}
     for client in range(num_clients):
         site = folder / f"site_{client}.py"
         site.write_text(
@@ -187,6 +222,10 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
             "federation": str(folder / FILE_NAME),
             "state-dir": str(state),
         }
+        if deploy.get("keys", True):
+            write_registration(folder, f"c{client}", node(client), site_key(client)["key.pub"])
+            (folder / f"key-{client}").write_bytes(site_key(client)["key"])
+            configs[node(client)]["key"] = str(folder / f"key-{client}")
     return Sites(read_federation(folder), folder, configs)
 
 

@@ -36,10 +36,14 @@ def replies(grid: InProcessGrid, kind: str) -> list[Message]:
     return [reply for asked, reply in grid.seen if asked.metadata.message_type == kind]
 
 
-def test_a_message_is_json_and_tensors(grid: InProcessGrid) -> None:
+def test_a_message_is_json_and_tensors_and_a_signature(grid: InProcessGrid) -> None:
     for message in (message for pair in grid.seen for message in pair):
         record = record_in(message)
-        assert {name: type(part) for name, part in record.items()} == {"message": str, "tensors": bytes}
+        assert {name: type(part) for name, part in record.items()} == {
+            "message": str,
+            "tensors": bytes,
+            "signature": bytes,
+        }
 
 
 def test_all_that_a_hello_says(grid: InProcessGrid) -> None:

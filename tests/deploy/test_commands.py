@@ -102,7 +102,7 @@ def test_run_starts_a_node_with_everything_of_its_own(
     program, arguments, environment = started
     assert program == str(Path(sys.executable).parent / "flower-supernode")
     config = arguments[arguments.index("--node-config") + 1]
-    places = {"federation": "federation.toml", "site": "site_2.py", "state-dir": "state"}
+    places = {"federation": "federation.toml", "site": "site_2.py", "state-dir": "state", "key": "key"}
     wanted = {"client-id": 2, **{name: str(tmp_path / place) for name, place in places.items()}}
     assert config == " ".join(f"{name}={json.dumps(value)}" for name, value in wanted.items())
     assert "--insecure" not in arguments

@@ -56,7 +56,7 @@ def test_the_app_names_installed_code_and_every_setting_of_the_server(hq: Path) 
 
 def test_only_the_owner_may_enter_and_read_secrets(hq: Path) -> None:
     assert stat.S_IMODE(hq.stat().st_mode) == 0o700
-    for secret in ("certificates/ca.key", "certificates/server.key", "superexec.secret"):
+    for secret in ("certificates/ca.key", "certificates/server.key", "coordinator.key", "superexec.secret"):
         assert stat.S_IMODE((hq / secret).stat().st_mode) == 0o600
 
 
@@ -65,6 +65,7 @@ def test_an_invitation_holds_no_secret_and_all_that_a_site_needs(hq: Path) -> No
     assert {p.name for p in folder.iterdir()} == {
         "README.md",
         "ca.pem",
+        "coordinator.pub",
         "federation.toml",
         "fedssa-site.service",
         "join.sh",
@@ -87,6 +88,25 @@ def test_nothing_is_overwritten(hq: Path) -> None:
         invite(hq, "north")
     assert tree(hq) == before
     assert [p.name for p in hq.parent.iterdir()] == ["hq"]
+
+
+def test_a_directory_of_before_is_told_how_to_get_the_key_that_signs(
+    hq: Path, fedssa: "Fedssa", capsys: pytest.CaptureFixture[str]
+) -> None:
+    invite(hq, "north")
+    for old in (hq / "coordinator.key", hq / "coordinator.pub", hq / "sites/north/coordinator.pub"):
+        old.unlink()
+    told = f"sites obey signed orders only; make one: fedssa federation keygen -d {hq}"
+    for command in (("federation", "run", str(hq)), ("federation", "invite", "south", "-d", str(hq))):
+        assert fedssa(*command) == 2
+        assert " ".join(capsys.readouterr().err.split()).endswith(told)
+    assert not (hq / "sites/south").exists()
+    assert fedssa(*told.split()[-4:]) == 0
+    assert "send coordinator.pub to north" in capsys.readouterr().out
+    assert (hq / "sites/north/coordinator.pub").read_bytes() == (hq / "coordinator.pub").read_bytes()
+    assert fedssa(*told.split()[-4:]) == 2
+    assert "has a key already" in capsys.readouterr().err
+    assert "coordinator.pub" in {p.name for p in invite(hq, "south").iterdir()}
 
 
 @pytest.mark.parametrize("clients", [[], ["two words"], ["same", "same"], ["../escape"]])
@@ -153,6 +173,7 @@ def fedssa(monkeypatch: pytest.MonkeyPatch) -> Fedssa:
     "command",
     [
         "federation init hq --host x --clients a",
+        "federation keygen",
         "federation invite a",
         "federation register a key.pub",
         "federation unregister a",

@@ -1,5 +1,6 @@
 """A site's disk: whole files or none, one process at a time, nothing believed that is damaged."""
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,8 @@ from fedssa.methods import FedSSA
 from fedssa.runs.files import write_durably
 from fedssa.sites.agreement import parse_federation
 from tests.conftest import make_client
+from tests.deploy.in_process import sites_of
+from tests.tiny import FEW, tiny
 
 RUN = "0123456789abcdef"
 
@@ -112,3 +115,28 @@ def test_an_nhwc_tensor_is_saved_by_value(tmp_path: Path) -> None:
     loaded = disk.load(RUN)
     assert loaded is not None
     assert torch.equal(loaded.state["net.w"], nhwc)
+
+
+@pytest.mark.parametrize(("number", "advice"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "see to its perm")])
+def test_a_full_disk_costs_a_round_is_told_by_its_own_word_and_leaves_the_state_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int, advice: str
+) -> None:
+    sites = sites_of(tiny(data=FEW, rounds={"total": 3, "fraction": 1.0}), tmp_path)
+    state, replace_file = tmp_path / "state-1", os.replace
+
+    def full(source: str, target: Path) -> None:
+        if state in Path(target).parents and records[-1].t == 0:
+            raise OSError(number, os.strerror(number))
+        replace_file(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    records = []
+    for record in sites.run(sites.grid()):
+        records.append(record)
+        (kept,) = (file.name for file in state.glob("*") if file.name != "lock") if record.t >= 0 else ("",)
+        assert not kept.endswith(".tmp")
+    assert [record.absent for record in records] == [(), (), (1,), ()]
+    (fault,) = sites.faults()
+    assert (fault.t, fault.site, fault.kind, fault.word) == (1, "c1", "refused", "disk")
+    assert fault.reason.startswith("its disk is full or cannot be written")
+    assert f"{state}: cannot be written ({os.strerror(number)}); {advice}" in caplog.text

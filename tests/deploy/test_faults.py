@@ -14,6 +14,7 @@ from typing_extensions import override
 from fedssa.core.client import ClientInfo
 from fedssa.core.context import Context
 from fedssa.deploy.messages import Refusal, to_records
+from fedssa.deploy.server.sites import MAX_TRIES
 from fedssa.deploy.site.disk import read_saved
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.methods import FedSSA
@@ -21,7 +22,7 @@ from fedssa.methods.fedssa import ClassRows
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
-from tests.deploy.wrong import WRONG
+from tests.deploy.wrong import NOT_SIGNED, WRONG
 from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
@@ -196,12 +197,12 @@ def test_without_a_quorum_at_the_start_the_missing_are_named(tmp_path: Path) -> 
 
 
 # -- who is who ----------------------------------------------------------------------------------------------
-def test_two_nodes_that_say_they_are_one_client_stop_the_start(tmp_path: Path) -> None:
+def test_who_has_the_key_of_one_client_and_says_it_is_another_is_not_let_in(tmp_path: Path) -> None:
     sites = sites_of(TABLE, tmp_path, join_deadline=0.2)
     grid = sites.grid()
     grid.configs[node(BAD)] = {**grid.configs[node(BAD)], "client-id": 0}
-    with pytest.raises(AnswerError, match="two nodes say they are client 0"):
-        list(sites.run(grid))
+    assert next(sites.run(grid)).num_heard == 3
+    assert sites.faults()[0].reason.endswith("it is not the client that was asked")
 
 
 @pytest.mark.parametrize("keys", [True, False])
@@ -215,7 +216,7 @@ def test_with_keys_a_client_is_its_first_node_without_it_is_whoever_is_there(tmp
             grid.configs[node(9)] = grid.configs.pop(node(BAD))
     assert [record.absent for record in records[2:]] == ([(BAD,), (BAD,)] if keys else [(), ()])
     if keys:
-        assert sites.faults()[0].reason.endswith(f"it says it is client {BAD}, which is node {node(BAD)}")
+        assert "its key is registered for no site" in sites.faults()[0].reason
 
 
 def test_while_a_clients_node_is_there_nobody_else_is_that_client(tmp_path: Path, whole: list[RoundRecord]) -> None:
@@ -245,9 +246,11 @@ def test_a_bad_answer_is_dropped_and_named_and_the_result_is_as_if_it_were_absen
         grid.tamper[node(BAD)] = tamper
         with closing(sites.run(grid, "again", resume=True)) as running:  # type: ignore[type-var]
             assert next(iter(running)) == without[2], name
-        (fault,) = sites.faults("again")
-        assert (fault.t, fault.site, fault.kind) == (1, f"c{BAD}", "dropped"), name
-        assert re.search(reason, fault.reason), (name, fault.reason)
+        faults = sites.faults("again")
+        assert len(faults) == (MAX_TRIES if reason == NOT_SIGNED else 1), name  # who did not sign may be somebody else
+        for fault in faults:
+            assert (fault.t, fault.site, fault.kind) == (1, f"c{BAD}", "dropped"), name
+            assert re.search(reason, fault.reason), (name, fault.reason)
 
 
 class Unreadable(InProcessGrid):

@@ -122,7 +122,7 @@ def test_status_as_json(running: Running, command: Command) -> None:
     assert (first["name"], first["key"], first["round"], first["num_answers"]) == ("c0", "registered", 2, 2)
     assert first["accuracy"] == last.clients[0].scores.headline
     assert facts["accuracy"] == last.headline
-    assert (bad["key"], bad["num_answers"], bad["trouble"]["word"]) == ("-", 0, "busy")
+    assert (bad["key"], bad["num_answers"], bad["trouble"]["word"]) == ("registered", 0, "busy")
     assert first["heard"] >= first["joined"]
 
 

@@ -11,6 +11,7 @@ from flwr.app import Message
 from fedssa.core.client import ClientInfo
 from fedssa.deploy.messages import Request, refusal_in, to_records
 from fedssa.deploy.server.checks import Checks
+from fedssa.deploy.signing import read_order_key, signed_order
 from fedssa.deploy.site.check import Preview, preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import AnswerError, SettingsError
@@ -118,7 +119,8 @@ def test_an_answer_that_is_sent_again_has_the_same_noise(tmp_path: Path) -> None
 def test_a_site_answers_in_no_round_beyond_those_agreed_on(ran: tuple[Sites, InProcessGrid]) -> None:
     sites, _ = ran
     request = to_records(Request("0" * 32, sites.federation.agreement, 0, t=2))
-    assert refusal_in(respond(request, sites.configs[node(0)])) == "bad-request"
+    order, _ = signed_order(request, 1, read_order_key(sites.folder))
+    assert refusal_in(respond(order, sites.configs[node(0)], 1)) == "bad-request"
 
 
 # -- before a run ----------------------------------------------------------------------------------------------

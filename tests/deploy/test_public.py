@@ -14,6 +14,7 @@ import fedssa
 from fedssa.core.task import Task
 from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.deploy.messages import RECORD
+from fedssa.deploy.signing import PUBLIC_KEY_FILE, read_order_key, signed_order
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
@@ -32,7 +33,8 @@ def other_folder(sites: Sites, tmp_path: Path, client: int) -> Path:
     """The federation.toml of one site, in a folder of its own without public data."""
     folder = tmp_path / f"own-{client}"
     folder.mkdir()
-    (folder / FILE_NAME).write_bytes((sites.folder / FILE_NAME).read_bytes())
+    for name in (FILE_NAME, PUBLIC_KEY_FILE):
+        (folder / name).write_bytes((sites.folder / name).read_bytes())
     sites.configs[node(client)]["federation"] = str(folder / FILE_NAME)
     return folder
 
@@ -154,10 +156,13 @@ def test_a_downlink_that_does_not_fit_is_refused_and_nothing_is_trained(
     records = RecordDict(
         {RECORD: ConfigRecord(request | {"message": re.sub(r'"heard":\d+', '"heard":-1', request["message"])})}
     )
-    assert "answer" in said_of(respond(records, config))
+    key = read_order_key(sites.folder)
+    assert "answer" in said_of(respond(signed_order(records, 1, key)[0], config, 1))
     for file in state.glob("*.safetensors"):
         file.unlink()
-    assert said_of(respond(changed(records, name, change), config)) == {"refusal": "bad-request"}
+    assert said_of(respond(signed_order(changed(records, name, change), 1, key)[0], config, 1)) == {
+        "refusal": "bad-request"
+    }
     assert re.search(reason, caplog.text)
     assert list(state.glob("*.safetensors")) == []
 

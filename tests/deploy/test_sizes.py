@@ -12,6 +12,7 @@ from tests.tiny import FEW, needs_of, tiny
 MAY_DIFFER = 100
 FEWEST = {"per_class": False}  # a site tells no counts per class unless its owner wants it
 REQUEST = 539  # a request without a payload
+SIGNATURE = (82, 121)  # bytes that a signature adds with its name, down (Ed25519) and up (ECDSA)
 FIRST_EDITION = {  # the largest request and answer of a round, in bytes, when fields were scalars of Flower's
     "standalone": (539, 728),
     "fedssa": (662, 851),
@@ -31,12 +32,14 @@ def besides_tensors(message: Message) -> int:
 
 
 @pytest.mark.parametrize("name", FIRST_EDITION)
-def test_a_message_is_as_large_as_in_the_first_edition(tmp_path: Path, name: str) -> None:
+def test_a_message_is_as_large_as_in_the_first_edition_and_its_signature(tmp_path: Path, name: str) -> None:
     sites = sites_of(tiny(data=FEW, method={"name": name}, run=FEWEST, **needs_of(name)), tmp_path)
     grid = sites.grid()
     list(sites.run(grid))
     rounds = [pair for pair in grid.seen if pair[0].metadata.message_type == "train"]
     largest = [max(map(besides_tensors, way)) for way in zip(*rounds, strict=True)]
-    assert largest == pytest.approx(FIRST_EDITION[name], abs=MAY_DIFFER)
+    assert largest == pytest.approx(
+        [sum(both) for both in zip(FIRST_EDITION[name], SIGNATURE, strict=True)], abs=MAY_DIFFER
+    )
     empty = [besides_tensors(asked) for asked, _ in rounds if not tensors_in(asked)]
-    assert empty == pytest.approx([REQUEST] * len(empty), abs=MAY_DIFFER)
+    assert empty == pytest.approx([REQUEST + SIGNATURE[0]] * len(empty), abs=MAY_DIFFER)

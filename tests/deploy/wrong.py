@@ -76,6 +76,7 @@ def without_upload(records: RecordDict) -> RecordDict:
     return with_parts(tensors=b"")(with_said(lambda said: said.pop("payload"))(records))
 
 
+NOT_SIGNED = "its answer is not signed with the key that was registered for it"
 WRONG: dict[str, tuple[Tamper, str]] = {
     "NaN": (with_tensors(rows=lambda rows: rows * math.nan), "rows holds NaN or infinity"),
     "infinity": (with_tensors(rows=one_infinite), "rows holds NaN or infinity"),
@@ -145,6 +146,6 @@ WRONG: dict[str, tuple[Tamper, str]] = {
     "another client's name": (with_answer(client=2), "an answer to another request"),
     "another round": (with_fields(t=0), "an answer to another request"),
     "another run": (with_fields(run="f" * 32), "an answer to another request"),
-    "another record": (lambda _: RecordDict({"x": ArrayRecord()}), "not a message of ours"),
-    "nothing": (lambda _: RecordDict(), "not a message of ours"),
+    "another record": (lambda _: RecordDict({"x": ArrayRecord()}), NOT_SIGNED),
+    "nothing": (lambda _: RecordDict(), NOT_SIGNED),
 }

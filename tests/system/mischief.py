@@ -11,10 +11,11 @@ from fedssa.deploy.site import respond
 from fedssa.sites.site import Site
 from tests.deploy.in_process import simulated_site
 from tests.deploy.wrong import WRONG, with_parts
+from tests.system.hostile import Hostile
 
 KINDS = {  # in which round a wrong site sends what, and what the server should say
     **dict(enumerate(WRONG[kind] for kind in ("NaN", "a wrong shape", "other classes", "a huge norm"))),
-    4: (with_parts(tensors=bytes(100_000_001)), "100,000,001 bytes, more than deploy.max_bytes"),
+    4: (with_parts(tensors=bytes(102_000_000)), r"102,000,\d+ bytes, more than deploy.max_bytes"),
 }
 
 
@@ -26,6 +27,8 @@ def site_of(folder: Path, table: str, client: int) -> Site:
         time.sleep(600)
     if todo == "wrong":
         vars(respond)["to_records"] = _wrong
+    if todo == "hostile":
+        _be_hostile(Hostile(folder))
     return simulated_site(table, client)
 
 
@@ -33,3 +36,14 @@ def _wrong(value: object) -> RecordDict:
     """Of an answer what is wrong with it in its round; a hello and a refusal are as they should be."""
     records = to_records(value)
     return KINDS[value.t][0](records) if isinstance(value, Reply) else records
+
+
+def _be_hostile(site: Hostile) -> None:
+    """In round 0 it gives orders to others and answers with too much; in round 1 it announces an answer, and no more.
+    What it answers afterwards is refused by Flower, since it has answered."""
+    if site.asked.metadata.group_id == "0":
+        site.orders(site.victim)
+        site.orders(Hostile.SERVER)
+        site.answers(num_objects=12, send=True)
+    if site.asked.metadata.group_id == "1":
+        site.answers(num_objects=1, send=False)

@@ -216,8 +216,37 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
         mode.unlink()
     faults = [event for event in events_of(RunDir.open(out)) if event.kind in TROUBLE]
     assert [(fault.t, fault.site, fault.kind) for fault in faults] == [(t, NAMES[BAD], "dropped") for t in KINDS]
+    assert database_size(deployed) < 10_000_000  # the last one's hundred megabytes are gone
     for fault, (_, reason) in zip(faults, KINDS.values(), strict=True):
         assert re.search(reason.replace("5, 16", "5, 500").replace("5, 17", "5, 501"), fault.reason), fault
+    folder = tmp_path / "in-process"
+    folder.mkdir()
+    sites = sites_of(table, folder)
+    grid = sites.grid()
+    grid.tamper[node(BAD)] = refuse
+    assert RunDir.open(out).records() == list(sites.run(grid))
+
+
+def test_what_a_hostile_site_does_costs_its_own_answers(deployed: Deployment, tmp_path: Path) -> None:
+    """Its orders to another site are refused, its flood is deleted unread, and nobody waits for what never comes."""
+    table, victim, out = recipe(2), 0, tmp_path / "deployed"
+    deployed.agree_on(table, deadline=45)
+    mode, hq = deployed.site(BAD) / "mode", deployed.directory
+    known = {"superlink": str(Address.read(hq)), "client": victim}
+    known["node"] = json.loads((hq / "sites" / f"{NAMES[victim]}.json").read_text())["node"]
+    (deployed.site(BAD) / "hostile.json").write_text(json.dumps(known))
+    mode.write_text("hostile")
+    try:
+        ended(deployed.run(out))
+    finally:
+        mode.unlink()
+    faults = [event for event in events_of(RunDir.open(out)) if event.kind in TROUBLE]
+    assert [(fault.t, fault.site, fault.reason) for fault in faults] == [
+        (0, NAMES[BAD], "an answer of 14 objects; ours have 3"),
+        (1, NAMES[BAD], "no answer before the deadline"),
+    ]
+    assert "fedssa: refused: not-signed" in deployed.programs.log(NAMES[victim]).read_text()
+    assert not (deployed.site(victim) / "state" / f"{'f' * 32}.safetensors").exists()
     folder = tmp_path / "in-process"
     folder.mkdir()
     sites = sites_of(table, folder)
@@ -267,6 +296,10 @@ def test_a_killed_node_costs_its_round_and_a_killed_server_nothing(deployed: Dep
     deployed.start_node(BAD)
     ended(deployed.run(out, "--resume"))
     assert RunDir.open(out).records() == expected(tmp_path / "in-process", table, absent=lambda t: t == 1)
+
+
+def database_size(deployed: Deployment) -> int:
+    return (deployed.directory / "state" / "superlink.db").stat().st_size
 
 
 def kill_server_app(superexec: int) -> None:

@@ -97,7 +97,7 @@ class Deployment:
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("proxy")
     address = Address("127.0.0.1", free_port(), free_port())
-    init(folder / "hq", address, ["north", "south", "west"])
+    init(folder / "hq", address, ["north", "south", "east", "west"])
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
     nginx = shutil.which("nginx", path=PATH)
     assert nginx, "nginx is not there: make system-packages"
@@ -185,6 +185,48 @@ def test_without_tls_or_with_another_authority_nobody_talks(deployment: Deployme
     plain.request("POST", "/v1/fleet/pull-messages")
     assert plain.getresponse().status == 400
     plain.close()
+
+
+MEGABYTE = 1_000_000
+
+
+def post(deployment: Deployment, path: str, size: int, key: str = "", *, chunked: bool = False) -> int:
+    """The status of a POST of so many zeros, or of as many as were taken."""
+    connection = http.client.HTTPSConnection("127.0.0.1", deployment.address.port, context=deployment.tls, timeout=20)
+    headers = {"content-type": "application/x-protobuf", "flwr-public-key": key}
+    try:
+        body = iter([bytes(size)]) if chunked else bytes(size)
+        connection.request("POST", f"/v1/fleet/{path}", body, headers, encode_chunked=chunked)
+    except OSError:  # it does not listen to the end of what it refuses
+        pass
+    try:
+        return connection.getresponse().status
+    except (http.client.HTTPException, OSError):
+        return 413
+    finally:
+        connection.close()
+
+
+def test_what_is_too_large_or_does_not_say_how_large_it_is_stops_at_the_proxy(deployment: Deployment) -> None:
+    before = len(deployment.programs.log("superlink").read_bytes())
+    assert post(deployment, "push-messages", 70_000) == 413
+    assert post(deployment, "push-object", 102 * 2**20) == 413
+    assert post(deployment, "push-object", 2 * MEGABYTE, chunked=True) == 411
+    assert len(deployment.programs.log("superlink").read_bytes()) == before  # it has heard of none
+
+
+def test_a_flood_is_let_through_at_the_rate_of_a_site_and_others_go_on(deployment: Deployment) -> None:
+    register(deployment.directory, "east", make_node_key(invite(deployment.directory, "east"), "east"))
+    large = [post(deployment, "push-object", MEGABYTE, "flood") for _ in range(12)]
+    assert 7 <= len(large) - large.count(503) <= 8  # the first, six of a burst, and one more if ten seconds have passed
+    others = [post(deployment, "push-object", MEGABYTE, f"key {i}") for i in range(30)]
+    assert others.count(503) > 0  # other keys do not help: the address is the same
+    small = [post(deployment, "pull-messages", 10, "flood") for _ in range(150)]
+    assert 0 < small.count(503) < len(small)
+    deployment.joins("east")
+    deployment.programs.wait_for(lambda: any(n["status"] == "online" for n in deployment.nodes()), "east")
+    deployment.programs.stop("east")
+    unregister(deployment.directory, "east")
 
 
 def test_a_message_adds_at_most_3000_bytes_to_its_payload(deployment: Deployment, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""federation init, public, invite, register, unregister, renew, run."""
+"""federation init, keygen, public, invite, register, unregister, renew, run."""
 
 import sys
 from enum import StrEnum
@@ -71,6 +71,18 @@ def init_command(
         input_type=input_type.value,
     )
     _say(f"written: {directory}; read {directory / 'README.md'}, then edit {directory / 'federation.toml'}")
+
+
+@federation_app.command(name="keygen")
+def keygen_command(directory: Directory = Path()) -> None:
+    """Make the key with which orders are signed, for a directory of an earlier version: init makes one."""
+    need_flower()
+    from fedssa.deploy.server.directory import add_order_key
+
+    invited = add_order_key(directory)
+    _say(f"written: {directory / 'coordinator.key'} (keep it) and {directory / 'coordinator.pub'}")
+    if invited:
+        _say(f"send coordinator.pub to {', '.join(invited)}: it goes beside their federation.toml")
 
 
 @federation_app.command(name="public")

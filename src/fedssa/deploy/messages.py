@@ -2,7 +2,8 @@
 
 `message` is JSON that anyone who looks at a message can read: the fields of an envelope, and beside them the method's
 payload. `tensors` is one safetensors blob, or empty: its names are those of the payload, because a path to the payload
-would be repeated for every tensor. What came over the wire is checked before anything is made of it.
+would be repeated for every tensor. `signature` says whose the message is (see signing.py). What came over the wire is
+checked before anything is made of it.
 """
 
 import json
@@ -21,11 +22,12 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import blob_of, tensors_of
 from fedssa.errors import AnswerError
 
-RECORD = "fedssa"
+RECORD, SIGNATURE = "fedssa", "signature"
 MAX_TEXT = 1_000_000  # how many bytes of a message may be no tensors
 
 # These words say why a site does not answer. Only the word leaves the site; the details stay in its own log.
 Why = Literal[
+    "not-signed",
     "other-federation",
     "other-client",
     "other-public-data",
@@ -33,10 +35,12 @@ Why = Literal[
     "lost-state",
     "diverged",
     "busy",
+    "disk",
     "bad-request",
     "failed",
 ]
 REFUSALS: dict[str, str] = {
+    "not-signed": "the order has no signature of the coordinator whose coordinator.pub it was given",
     "other-federation": "its federation.toml is another one",
     "other-client": "it is not the client that was asked",
     "other-public-data": "its public data are not those of federation.toml",
@@ -44,6 +48,7 @@ REFUSALS: dict[str, str] = {
     "lost-state": "its state of an earlier round is no longer on its disk; restore it, or start a new run",
     "diverged": "its training diverged",
     "busy": "another process works on its state",
+    "disk": "its disk is full or cannot be written; it goes on from its last round once its owner has seen to that",
     "bad-request": "it could not read what it was sent",
     "failed": "its own model or data failed; the reason is in its log",
 }
@@ -118,7 +123,9 @@ def _with_payload(value: T, payload: object) -> T:
 
 def _said(records: RecordDict) -> tuple[dict[str, Any], bytes]:
     record = records.get(RECORD)
-    if set(records) != {RECORD} or not isinstance(record, ConfigRecord) or set(record) != {"message", "tensors"}:
+    if set(records) != {RECORD} or not isinstance(record, ConfigRecord):
+        raise AnswerError("not a message of ours")
+    if set(record) - {SIGNATURE} != {"message", "tensors"}:
         raise AnswerError("not a message of ours")
     said, blob = record["message"], record["tensors"]
     if not isinstance(said, str) or not isinstance(blob, bytes) or len(said) > MAX_TEXT:

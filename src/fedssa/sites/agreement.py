@@ -8,7 +8,7 @@ clients = ["north", "south", "west"]    # client 0, 1, 2
 [public]   file, digest, labels, per_round          if the method uses public data
 [privacy]  clip, sigma, delta                       of what sites upload, unless a site says otherwise
 [run]      kernel, target, evaluate_start, metrics
-[deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, keys
+[deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, max_round_bytes, keys
 
 `agreement` is a digest of all that a site's messages and bits depend on, but for versions and the kernel, which the
 site's own copy of this file names. A site answers only to requests with the agreement of its own copy.
@@ -107,8 +107,9 @@ class Deploy:
     deadline: Annotated[float, Gt(0)] = 600.0  # … within so many seconds
     join_deadline: Annotated[float, Gt(0)] = 600.0  # how long the start waits for all clients
     norm_bound: Annotated[float, Gt(0)] = 1e6  # largest norm of an upload
-    max_bytes: Annotated[int, Ge(1)] = 100_000_000  # largest size of an upload
-    keys: bool = True  # nodes have keys, so that a client's node id is the same for the whole run
+    max_bytes: Annotated[int, Ge(1)] = 100_000_000  # largest size of an upload …
+    max_round_bytes: Annotated[int, Ge(1)] = 2_000_000_000  # … and of all uploads of a round together
+    keys: bool = True  # sites have keys, with which they sign their answers
 
     def enough(self, num_clients: int) -> int:
         """Returns how many clients the quorum asks for, counted exactly: in binary floats 0.55 · 20 is more than 11."""

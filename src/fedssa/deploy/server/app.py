@@ -12,6 +12,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
+    from typing import Any, cast
+
+    from fedssa.deploy.server.limits import LimitedGrid
     from fedssa.deploy.server.run import run_federation
     from fedssa.sites.agreement import read_federation
 
@@ -19,7 +22,8 @@ def main(grid: Grid, context: Context) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = _logged
         federation = read_federation(Path(str(config["federation"])))
-        for _ in run_federation(grid, federation, Path(str(config["out"])), resume=bool(config["resume"])):
+        limited, out = LimitedGrid(cast(Any, grid), federation.deploy), Path(str(config["out"]))
+        for _ in run_federation(limited, federation, out, resume=bool(config["resume"])):
             pass
 
 

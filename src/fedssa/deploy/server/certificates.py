@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedssa.deploy.signing import write_secret
 from fedssa.errors import SettingsError
 
 CA_DAYS, SERVER_DAYS = 3650, 825
@@ -136,10 +137,3 @@ def check_public_key(path: Path) -> bytes:
 def fingerprint(public_key: bytes) -> str:
     """Returns what `ssh-keygen -lf` shows of a key."""
     return "SHA256:" + b64encode(sha256(b64decode(public_key.split()[1])).digest()).decode().rstrip("=")
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Writes a file that only this user can read, from the first byte on."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

@@ -6,8 +6,10 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from importlib.metadata import version
 from importlib.resources import files
@@ -21,14 +23,10 @@ from torch import Tensor
 from fedssa.core.public import Labels, Public
 from fedssa.core.samples import each, is_image
 from fedssa.deploy.address import ADDRESS_FILE, Address
-from fedssa.deploy.server.certificates import (
-    check_public_key,
-    fingerprint,
-    renew_server,
-    write_certificates,
-    write_secret,
-)
+from fedssa.deploy.server.certificates import check_public_key, fingerprint, renew_server, write_certificates
+from fedssa.deploy.server.registry import registration, write_registration
 from fedssa.deploy.server.submit import CONNECTION, flwr
+from fedssa.deploy.signing import PUBLIC_KEY_FILE, make_order_key, read_order_key, write_secret
 from fedssa.errors import RunDirError, SettingsError
 from fedssa.runs.audit import Event, note, read_audit
 from fedssa.runs.files import write_atomically
@@ -77,6 +75,8 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
     if not address.insecure:
         dates = write_certificates(staging / "certificates", address.host)
         until = (dates[0].date().isoformat(), dates[1].date().isoformat())
+    make_order_key(staging)
+    _make_database(staging / "state" / "superlink.db")
     write_secret(staging / "superexec.secret", secrets.token_hex(32).encode())
     (staging / ADDRESS_FILE).write_text(json.dumps(vars(address), indent=2) + "\n")
     words = {
@@ -105,6 +105,14 @@ def _fill(staging: Path, target: Path, address: Address, clients: Sequence[str],
     read_federation(staging)
 
 
+def _make_database(path: Path) -> None:
+    """Makes the SuperLink's database, still empty, as one that gives the space of deleted objects back to the disk."""
+    path.touch(mode=0o600)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA auto_vacuum = FULL")
+        database.execute("VACUUM")
+
+
 def _words_of(directory: Path, address: Address) -> dict[str, Any]:
     root = f"{directory}/certificates/ca.pem"
     keys = "--enable-supernode-auth"
@@ -131,6 +139,7 @@ def invite(directory: Path, name: str) -> Path:
     directory = _plain_path(directory)
     address, federation = Address.read(directory), read_federation(directory)
     client = federation.client_id(name)
+    read_order_key(directory)
     folder = directory / "sites" / name
     if folder.exists():
         raise RunDirError(f"{folder}: this site was invited before; remove the folder to do it again")
@@ -149,11 +158,25 @@ def invite(directory: Path, name: str) -> Path:
     }.items():
         _write(folder / file, page, words)
     shutil.copy(directory / FILE_NAME, folder)
+    shutil.copy(directory / PUBLIC_KEY_FILE, folder)
     if federation.public_section is not None:
         shutil.copy(directory / federation.public_section.file, folder)
     if not address.insecure:
         shutil.copy(directory / "certificates" / "ca.pem", folder)
     return folder
+
+
+def add_order_key(directory: Path) -> list[str]:
+    """Makes the key that a directory of an earlier version lacks; returns the names of those who were invited then."""
+    Address.read(directory)
+    try:
+        make_order_key(directory)
+    except FileExistsError:
+        raise RunDirError(f"{directory}: has a key already, and sites obey no other") from None
+    invited = sorted(folder for folder in (directory / "sites").iterdir() if folder.is_dir())
+    for folder in invited:
+        shutil.copy(directory / PUBLIC_KEY_FILE, folder)
+    return [folder.name for folder in invited]
 
 
 def add_public(directory: Path, source: Path, labels: Labels, per_round: int) -> Public:
@@ -182,12 +205,12 @@ def register(directory: Path, name: str, public_key: Path) -> None:
     directory = _plain_path(directory)
     _open(directory)
     read_federation(directory).client_id(name)
-    key, registered = check_public_key(public_key), _registered(directory, name)
-    if registered.exists():
+    key = check_public_key(public_key)
+    if registration(directory, name).exists():
         raise RunDirError(f"{name} has a key already; to give it another: {_command('unregister', name, directory)}")
     said = flwr(directory, "supernode", "register", str(public_key.absolute()), CONNECTION, "--name", name)
     node = int(said["node-id"])
-    registered.write_text(json.dumps({"node": node, "key": key.decode()}, indent=2) + "\n")
+    write_registration(directory, name, node, key)
     note(directory, Event("registered", site=name, reason=fingerprint(key), node=node))
 
 
@@ -195,7 +218,7 @@ def unregister(directory: Path, name: str) -> None:
     """Removes the key of a site, which the SuperLink refuses from now on."""
     directory = _plain_path(directory)
     _open(directory)
-    registered = _registered(directory, name)
+    registered = registration(directory, name)
     try:
         node = int(json.loads(registered.read_text())["node"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -224,10 +247,6 @@ def _open(directory: Path) -> Address:
 
 def _command(name: str, site: str, directory: Path) -> str:
     return f"fedssa federation {name} {site} --directory {directory}"
-
-
-def _registered(directory: Path, name: str) -> Path:
-    return directory / "sites" / f"{name}.json"
 
 
 def _write(path: Path, page: str, words: dict[str, Any]) -> None:

@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 
 class Grid(Protocol):
-    """This protocol is the part of Flower's Grid that we use."""
+    """This protocol is the part of Flower's Grid that we use, and one thing more."""
 
     def get_node_ids(self) -> Iterable[int]: ...
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]: ...
+    def end_round(self, unread: Iterable[str]) -> None: ...
 
 
 class PatientGrid:
@@ -50,6 +51,10 @@ class PatientGrid:
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         pulled = list(message_ids)
         return self._insist(lambda: self._grid.pull_messages(pulled))
+
+    def end_round(self, unread: Iterable[str]) -> None:
+        messages = list(unread)
+        self._insist(lambda: self._grid.end_round(messages))
 
     def _insist(self, call: Callable[[], T]) -> T:
         deadline = time.monotonic() + self._patience

@@ -1,28 +1,22 @@
 """This federation runs over a Flower Grid. Its clients are at sites, which may be away, slow or wrong.
 
-A client is known by the id that its node says in its hello, never by the id of its node; a reply is attributed by the
-message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and changes nothing.
+A client is known by the key that was registered for it (without keys by the id that its node says in its hello); a
+reply is attributed by the message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and
+changes nothing.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import httpx
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
-from fedssa.deploy.messages import (
-    Request,
-    encoded_bytes,
-    in_words,
-    refusal_in,
-    to_records,
-    word_of,
-)
+from fedssa.deploy.messages import Request, in_words, refusal_in, word_of
 from fedssa.deploy.server.checks import Checks
-from fedssa.deploy.server.retry import Grid, PatientGrid
+from fedssa.deploy.server.post import ANYBODY, Lost, Post, Received, one_line
+from fedssa.deploy.server.retry import Grid
 from fedssa.errors import AnswerError, Diverged
 from fedssa.runs.audit import Kind
 from fedssa.sites.agreement import Federation
@@ -61,14 +55,12 @@ class GridFederation:
         poll: float = POLL,
     ) -> None:
         self.known = known
-        self._up = self._down = 0  # bytes of messages
-        self._grid = PatientGrid(grid, poll)
+        self._post = Post(grid, federation, poll)
         self._federation, self._run, self._note, self._poll = federation, run, note, poll
         self._deploy, self._checks = federation.deploy, Checks.of(federation)
         self._here: dict[int, int] = {}  # client → node, of those online
-        self._greeted: dict[str, int] = {}  # message → node, of hellos without an answer yet
+        self._greeted: dict[str, tuple[int, int]] = {}  # message → node and client, of hellos without an answer yet
         self._ask_at: dict[int, float] = {}  # nodes that have not answered, or were not let in → when to ask them again
-        self._disputed: set[int] = set()  # clients that two nodes say they are
         self._started = False
         self._t = -1
 
@@ -80,45 +72,56 @@ class GridFederation:
         while not self._started and len(self._here) < num_clients and time.monotonic() < deadline:
             time.sleep(self._poll)
             self._welcome(evaluate_start=evaluate_start)
-        if not self._started and self._deploy.keys and self._disputed:
-            raise AnswerError(f"two nodes say they are client {min(self._disputed)}; stop the one that is not")
         if not self._started and len(self._here) < self._deploy.enough(num_clients):
             missing = [name for k, name in enumerate(self._federation.clients) if k not in self._here]
             raise AnswerError(
                 f"only {len(self._here)} of {num_clients} clients are here after {self._deploy.join_deadline:g} s; "
                 f"see to those that are missing: {', '.join(missing)}"
             )
+        if not self._started:
+            self._post.end_round(self._greeted)
         self._started = True
         return [info for _, info in sorted(self.known.infos.items())]
 
     def _welcome(self, *, evaluate_start: bool = False) -> None:
         """Says hello to every node that is due to be asked, and hears those that answer."""
-        online, now = set(self._grid.get_node_ids()), time.monotonic()
+        online, now = self._post.node_ids(), time.monotonic()
         self._here = {client: node for client, node in self.known.nodes.items() if node in online}
         self._ask_at = {node: again for node, again in self._ask_at.items() if node in online and again > now}
-        hello: Request[Any] = Request(self._run, self._federation.agreement, evaluate_start=evaluate_start)
         for node in sorted(online.difference(self._here.values(), self._ask_at)):
-            if message := self._push(hello, node, "query", self._deploy.join_deadline):
-                self._greeted[message] = node
-                self._ask_at[node] = now + REMIND * self._deploy.join_deadline
-        for message, reply in self._pull(self._greeted).items():
-            self._hear_hello(self._greeted.pop(message), reply, online)
-        self._greeted = {message: node for message, node in self._greeted.items() if node in online}
+            self._greet(node, evaluate_start=evaluate_start)
+        for message, reply in self._post.pull(self._greeted).items():
+            self._hear_hello(*self._greeted.pop(message), reply, online)
+        self._greeted = {message: greeted for message, greeted in self._greeted.items() if greeted[0] in online}
 
-    def _hear_hello(self, node: int, reply: RecordDict | str, online: set[int]) -> None:
+    def _greet(self, node: int, *, evaluate_start: bool) -> None:
+        try:
+            client = self._post.client_of(node)
+        except AnswerError as error:
+            self._keep_out(node, error)
+            return
+        hello: Request[Any] = Request(self._run, self._federation.agreement, client, evaluate_start=evaluate_start)
+        if message := self._post.push(hello, node, "query", self._deploy.join_deadline):
+            self._greeted[message] = node, client
+            self._ask_at[node] = time.monotonic() + REMIND * self._deploy.join_deadline
+
+    def _hear_hello(self, node: int, client: int, reply: Received, online: set[int]) -> None:
         try:
             info = self._checks.hello(_content(reply))
+            if client not in (ANYBODY, info.id):
+                raise AnswerError(f"it says it is client {info.id}, and its key is that of client {client}")
             self._bind(info, node, online)
         except AnswerError as error:
-            self._ask_at[node] = time.monotonic() + ASK_AGAIN
-            word = "" if isinstance(reply, str) else word_of(refusal_in(reply))
-            self._note("kept-out", self._t, None, str(error), word=word, node=node)
+            self._keep_out(node, error, word_of(refusal_in(reply)) if isinstance(reply, RecordDict) else "")
+
+    def _keep_out(self, node: int, error: AnswerError, word: str = "") -> None:
+        self._ask_at[node] = time.monotonic() + ASK_AGAIN
+        self._note("kept-out", self._t, None, str(error), word=word, node=node)
 
     def _bind(self, info: ClientInfo, node: int, online: set[int]) -> None:
         """Binds a client to its one node: with keys for the whole run, without them as long as the node is online."""
         owner = self.known.nodes.get(info.id, node)
         if owner != node and (self._deploy.keys or owner in online):
-            self._disputed.add(info.id)
             raise AnswerError(f"it says it is client {info.id}, which is node {owner}")
         before = self.known.infos.get(info.id)
         if before is not None and replace(before, start=None) != replace(info, start=None):
@@ -146,15 +149,14 @@ class GridFederation:
                 to_ask.update(asked.values())
             for client in [k for k in sorted(to_ask) if k in self._here and tries[k] < MAX_TRIES]:
                 tries[client] += 1
-                if message := self._push(requests[client], self._here[client], "train", left):
+                if message := self._post.push(requests[client], self._here[client], "train", left):
                     asked[message] = client
                     to_ask.discard(client)
-            for message, reply in self._pull(asked).items():
-                client = asked[message]
-                if isinstance(reply, str):  # no answer, since its node was lost: it is asked again
-                    del asked[message]
+            for message, reply in self._post.pull(asked).items():
+                client = asked.pop(message)
+                if isinstance(reply, Lost):  # its node was lost, or somebody else answered: it is asked again
                     to_ask.add(client)
-                    self._note("lost", t, client, reply)
+                    self._note("dropped" if reply.dropped else "lost", t, client, reply.reason)
                 elif client not in heard:
                     heard.add(client)
                     if answer := self._usable(requests[client], reply):
@@ -165,7 +167,9 @@ class GridFederation:
             if not may_answer and (not to_ask or len(answers) >= need):
                 break
             time.sleep(min(self._poll, max(0.0, deadline - time.monotonic())))
-        self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
+        self._post.end_round(self._greeted)
+        not_noted = {client for client in to_ask if tries[client] < MAX_TRIES}
+        self._note_missing(t, {*not_noted, *asked.values()}, set(asked.values()))
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
@@ -178,10 +182,12 @@ class GridFederation:
         heard = self.known.heard.get(client, -1)
         return Request(self._run, self._federation.agreement, client, t, heard, down=down)
 
-    def _usable(self, request: Request[Any], reply: RecordDict) -> AnyAnswer | Diverged | None:
+    def _usable(self, request: Request[Any], reply: RecordDict | AnswerError) -> AnyAnswer | Diverged | None:
         """Returns the answer if it can be used; else it notes the fault and returns None."""
-        refused = refusal_in(reply)
+        refused = refusal_in(reply) if isinstance(reply, RecordDict) else None
         try:
+            if isinstance(reply, AnswerError):
+                raise reply
             if refused is not None:
                 raise AnswerError(in_words(refused))
             ctx = self._federation.context().at(request.t)
@@ -189,7 +195,7 @@ class GridFederation:
         except Exception as error:  # whatever a site sends, it must not stop the others
             reason = str(error) if isinstance(error, AnswerError) else f"{type(error).__name__} when it was checked"
             kind: Kind = "dropped" if refused is None else "diverged" if refused == "diverged" else "refused"
-            self._note(kind, request.t, request.client, _line(reason), word=word_of(refused))
+            self._note(kind, request.t, request.client, one_line(reason), word=word_of(refused))
             return Diverged(request.client, request.t) if refused == "diverged" else None
         self._note("answered", request.t, request.client)
         return answer
@@ -198,52 +204,15 @@ class GridFederation:
         for client in sorted(missing):
             self._note("absent", t, client, "no answer before the deadline" if client in late else "it is not here")
 
-    # -- messages ------------------------------------------------------------------------------------------------
     def take_bytes(self) -> dict[str, int]:
-        """Returns the bytes of all messages since the last call; hellos, refusals and repeated requests count too."""
-        taken = {"message_bytes_up": self._up, "message_bytes_down": self._down}
-        self._up = self._down = 0
-        return taken
-
-    def _push(self, request: Request[Any], node: int, kind: str, ttl: float) -> str | None:
-        """Sends a request, and returns the id that a reply will name, or None if the node has just gone away."""
-        message = Message(to_records(request), node, kind, ttl=ttl, group_id=str(request.t))
-        pushed = next(iter(self._grid.push_messages([message])), None) or None
-        self._down += encoded_bytes(message) if pushed else 0
-        return pushed
-
-    def _pull(self, waiting: Iterable[str]) -> dict[str, RecordDict | str]:
-        """Returns each message's reply, or why it is lost. It pulls them singly, since one may be unreadable."""
-        replies: dict[str, RecordDict | str] = {}
-        for message in tuple(waiting):
-            for reply in self._pull_one(message):
-                if reply is None:
-                    replies[message] = RecordDict()  # it counts as a message that is not ours
-                elif reply.metadata.reply_to_message_id == message:
-                    replies[message] = (
-                        f"lost ({_line(reply.error.reason or '')})" if reply.has_error() else reply.content
-                    )
-        return replies
-
-    def _pull_one(self, message: str) -> list[Message | None]:
-        """Pulls the reply to one message; None stands for a reply that cannot be read."""
-        try:
-            replies = list(self._grid.pull_messages([message]))
-            self._up += sum(map(encoded_bytes, replies))
-        except (AnswerError, OSError, httpx.HTTPError):
-            raise
-        except Exception:  # Flower makes objects of bytes that a site has sent, and they may be anything
-            return [None]
-        return [*replies]
+        return self._post.take_bytes()
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())[:200]
-
-
-def _content(reply: RecordDict | str) -> RecordDict:
-    if isinstance(reply, str):
-        raise AnswerError(reply)
+def _content(reply: Received) -> RecordDict:
+    if isinstance(reply, Lost):
+        raise AnswerError(reply.reason)
+    if isinstance(reply, AnswerError):
+        raise reply
     if refused := refusal_in(reply):
         raise AnswerError(in_words(refused))
     return reply

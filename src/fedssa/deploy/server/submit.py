@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.deploy.server.retry import PATIENCE
+from fedssa.deploy.signing import read_order_key
 from fedssa.deploy.site.node import QUIET
 from fedssa.errors import AnswerError, RunDirError, SettingsError
 from fedssa.records import RoundRecord
@@ -101,6 +102,7 @@ def _check(directory: Path, out: Path, *, resume: bool) -> None:
     for needed in (directory / "app" / "pyproject.toml", directory / "state" / "flwr" / "config.toml"):
         if not needed.is_file():
             raise SettingsError(f"{directory}: is no coordinator's directory; make one: fedssa federation init")
+    read_order_key(directory)
     read_audit(directory)
     if not resume:
         refuse_existing(out)

@@ -19,4 +19,4 @@ def run_round(message: Message, context: Context) -> Message:
 def _reply(message: Message, context: Context) -> Message:
     from fedssa.deploy.site.respond import respond
 
-    return Message(respond(message.content, context.node_config), reply_to=message)
+    return Message(respond(message.content, context.node_config, message.metadata.run_id), reply_to=message)

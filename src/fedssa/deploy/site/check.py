@@ -17,6 +17,7 @@ from fedssa.sites.agreement import Federation
 from fedssa.sites.site import advice_on_data, client_from, loaded
 
 SAMPLE_RUN = "0" * 32
+NUM_SIGNED = 103  # bytes of a signature, or one or two less
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,20 @@ def preview(reference: str, federation: Federation) -> Preview:
     except AnswerError as error:
         raise ClientError(f"{reference}: the federation would drop its answer: {error}") from error
     said = to_records(Reply(SAMPLE_RUN, 0, answer))
+    signed = [("signature", f"by this site's key, {NUM_SIGNED} bytes")] if federation.deploy.keys else []
     data, names = client.data, federation.task_section.class_names
     return Preview(
         classes=[names[s] for s in info.seen_classes],
         num_train=len(data.train),
         num_val=len(data.val),
         num_test=len(data.test),
-        hello=_shown(to_records(info)),
-        answer=_shown(said),
+        hello=[*_shown(to_records(info)), *signed],
+        answer=[*_shown(said), *signed],
         tensors=[
             (name, str(t.dtype).removeprefix("torch."), "×".join(map(str, t.shape)), t.numel() * t.element_size())
             for name, t in tensors_in(answer.payload).items()
         ],
-        num_bytes=sum(map(_size, _fields(said).values())),
+        num_bytes=sum(map(_size, _fields(said).values())) + NUM_SIGNED * len(signed),
         num_payload_bytes=num_bytes(answer.payload),
         public=None if federation.public is None else _in_words(federation.public),
         privacy=_privacy(method, federation.public),

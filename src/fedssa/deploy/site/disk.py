@@ -7,6 +7,7 @@ A file is replaced as a whole (temporary file, fsync, rename, fsync of the folde
 the state before a round or the state after it, with its answer. It is tagged with our run's id and the round.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -54,6 +55,17 @@ class StateBusy(RunDirError):
     """Another process works on this state."""
 
 
+class StateNotWritten(RunDirError):
+    """The disk is full, or this folder cannot be written; what was there before is still there."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to its permissions"
+        super().__init__(
+            f"{folder}: cannot be written ({error.strerror}); {remedy}: this site is asked again in the next round, "
+            "and goes on from the last one that it has kept"
+        )
+
+
 class StateDir:
     """A state directory holds a site's states; use it inside `locked`."""
 
@@ -63,8 +75,7 @@ class StateDir:
     @contextmanager
     def locked(self, patience: float = 10.0) -> Iterator[None]:
         """Waits for the lock, which a stopping process may hold for a moment; raises StateBusy after `patience` s."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = self._open_lock()
         try:
             deadline = time.monotonic() + patience
             while not try_lock(descriptor):
@@ -75,12 +86,24 @@ class StateDir:
         finally:
             os.close(descriptor)
 
+    def _open_lock(self) -> int:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StateNotWritten(self.folder, error) from error
+
     def load(self, run: str) -> Saved | None:
         path = self._file(run)
         return read_saved(path) if path.exists() else None
 
     def save(self, saved: Saved) -> None:
-        write_durably(self._file(saved.run), seal(saved))
+        path = self._file(saved.run)
+        try:
+            write_durably(path, seal(saved))
+        except OSError as error:
+            path.with_name(path.name + ".tmp").unlink(missing_ok=True)  # a full disk needs its space
+            raise StateNotWritten(self.folder, error) from error
 
     def latest(self) -> Saved | None:
         """Returns the state that was written last, of any run."""

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from fedssa.deploy.address import is_loopback
+from fedssa.deploy.signing import read_coordinator
 from fedssa.errors import SettingsError
 from fedssa.sites.find import absolute
 
@@ -28,16 +29,20 @@ def node_command(
     security: tuple[Path | None, Path | None] | None,
 ) -> list[str]:
     """`security` is the root certificate and the private key, or None for neither, which only loopback may have."""
+    read_coordinator(federation.parent)
+    secured = _security(superlink, security)
     options = {
         "client-id": client,
         "federation": str(federation.absolute()),
         "site": absolute(site),
         "state-dir": str(state_dir.absolute()),
     }
+    if security and security[1]:
+        options["key"] = str(security[1].absolute())
     config = " ".join(f"{name}={json.dumps(value)}" for name, value in options.items())
     command = [str(Path(sys.executable).parent / "flower-supernode"), "--superlink", superlink]
     command += ["--host", "127.0.0.1", "--port", str(port), "--node-config", config]
-    return command + _security(superlink, security)
+    return command + secured
 
 
 def _security(superlink: str, security: tuple[Path | None, Path | None] | None) -> list[str]:

@@ -1,7 +1,8 @@
 """A site responds to a message with a hello, or runs a round and remembers it. Whatever happens, it answers.
 
-An exception of its own code would reach the server with its text, so none passes here: the reason stays in this
-site's log, and the server gets one word of `Refusal`.
+It obeys the coordinator whose public key it was given and nobody else, and signs what it says with its own key. An
+exception of its own code would reach the server with its text, so none passes here: the reason stays in this site's
+log, and the server gets one word of `Refusal`.
 """
 
 import logging
@@ -13,7 +14,8 @@ from flwr.app import RecordDict
 
 from fedssa.core.client import AnyAnswer, Client
 from fedssa.deploy.messages import Refusal, Reply, Request, Why, agreement_in, request_in, to_records
-from fedssa.deploy.site.disk import Saved, StateBusy, StateDir
+from fedssa.deploy.signing import is_order_of, order_digest, read_coordinator, signed_answer
+from fedssa.deploy.site.disk import Saved, StateBusy, StateDir, StateNotWritten
 from fedssa.errors import AnswerError, Diverged, FedSSAError, SettingsError
 from fedssa.models.fingerprint import check_unchanged
 from fedssa.sites.agreement import Federation, OtherPublicData, read_federation
@@ -26,6 +28,7 @@ NAMED: dict[type[FedSSAError], Why] = {  # what the server may know by name
     OtherPublicData: "other-public-data",
     Diverged: "diverged",
     StateBusy: "busy",
+    StateNotWritten: "disk",
 }
 
 
@@ -37,9 +40,21 @@ class Refused(FedSSAError):
         self.why = why
 
 
-def respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
+def respond(records: RecordDict, node_config: Mapping[str, Any], flower_run: int) -> RecordDict:
+    order = order_digest(records, flower_run)
+    reply = _reply(records, order, node_config)
+    if "key" not in node_config:  # on loopback, without keys
+        return reply
     try:
-        return _respond(records, node_config)
+        return signed_answer(reply, order, Path(_option(node_config, "key")))
+    except SettingsError as error:  # nobody will believe it
+        log.error("fedssa: %s", error)
+        return reply
+
+
+def _reply(records: RecordDict, order: bytes, node_config: Mapping[str, Any]) -> RecordDict:
+    try:
+        return _respond(records, order, node_config)
     except Refused as refused:
         log.error("fedssa: refused: %s", refused.why)
         return to_records(Refusal(refused.why))
@@ -51,8 +66,10 @@ def respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
         return to_records(Refusal("failed"))
 
 
-def _respond(records: RecordDict, node_config: Mapping[str, Any]) -> RecordDict:
+def _respond(records: RecordDict, order: bytes, node_config: Mapping[str, Any]) -> RecordDict:
     federation = read_federation(Path(_option(node_config, "federation")))
+    if not is_order_of(read_coordinator(federation.folder), records, order):
+        raise Refused("not-signed")
     request = _read(records, federation)
     client = int(_option(node_config, "client-id"))
     if request.client not in (-1, client):
