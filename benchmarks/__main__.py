@@ -7,8 +7,10 @@ from typing import Any
 from benchmarks.federation import ROOT, is_real
 from benchmarks.flower_simulation.measure import FLOWER, measure
 from benchmarks.loops import measure_batches, measure_loops
+from benchmarks.other_models import measure_other_models
+from benchmarks.outside import measure_outside
 from benchmarks.report import report
-from benchmarks.rounds import measure_outside, measure_sizes, measure_workers
+from benchmarks.rounds import measure_sizes, measure_workers
 from fedssa.runs.environment import describe
 from fedssa.simulate.worker import keep_freed_memory
 
@@ -32,6 +34,7 @@ def main() -> None:
     measured = {
         "machine": describe("auto", "cpu"),
         "loops": measure_loops(),
+        "other_models": measure_other_models(),
         "batches": measure_batches(),
         "workers": measure_workers(),
         "outside": measure_outside(),

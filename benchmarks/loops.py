@@ -41,7 +41,7 @@ def measure_loops() -> dict[str, Any]:
     """Each loop in a process of its own, as its user runs it: ours keeps freed memory, as every run of ours does."""
     with one_thread(), ExitStack() as stack:
         peak = gemm_peak()
-        loops = {kind: stack.enter_context(_served(kind)) for kind in ("eager", *KERNELS, "linear")}
+        loops = {kind: stack.enter_context(served("benchmarks.loops", kind)) for kind in ("eager", *KERNELS, "linear")}
         rows = [_measure_loop(name, batch, loops, peak) for batch in BATCHES for name in CNNS]
     return {"peak": peak, "rows": rows}
 
@@ -65,9 +65,9 @@ def _measure_loop(name: str, batch: int, loops: dict[str, Loop], peak: float) ->
 
 
 @contextmanager
-def _served(kind: str) -> Iterator[Loop]:
-    """`python -m benchmarks.loops KIND`: a line with model and batch goes in, CPU seconds of one epoch come out."""
-    command = [sys.executable, "-m", "benchmarks.loops", kind]
+def served(module: str, kind: str) -> Iterator[Loop]:
+    """`python -m MODULE KIND`: a line with model and batch goes in, CPU seconds of one epoch come out."""
+    command = [sys.executable, "-m", module, kind]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         source, sink = process.stdout, process.stdin
         assert source is not None
@@ -101,7 +101,7 @@ def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]
 
 
 def _our_loop(kernel: str, samples: Samples, name: str, batch: int) -> Callable[[], object]:
-    return partial(_with, kernel, _loop_over(samples, build(name, MODELS[name], TASK), batch))
+    return partial(_with, kernel, loop_over(samples, build(name, MODELS[name], TASK), batch))
 
 
 def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
@@ -110,7 +110,7 @@ def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object
     after_pooling = conv2 * 5 * 5
     layers = nn.Linear(after_pooling, fc1), nn.ReLU(), nn.Linear(fc1, TASK.width), nn.ReLU()
     net = SplitModel(nn.Sequential(_FromBelow(), *layers), nn.Linear(TASK.width, TASK.num_classes))
-    return _loop_over(Samples(torch.rand(len(samples), after_pooling), samples.y), net, batch)
+    return loop_over(Samples(torch.rand(len(samples), after_pooling), samples.y), net, batch)
 
 
 class _FromBelow(nn.Module):
@@ -121,10 +121,10 @@ class _FromBelow(nn.Module):
         return x.detach().requires_grad_()
 
 
-def _loop_over(samples: Samples, net: SplitModel, batch: int) -> Callable[[], object]:
+def loop_over(samples: Samples, net: SplitModel, batch: int, task: Task = TASK) -> Callable[[], object]:
     method, local = Standalone(), LocalTraining(batch_size=batch)
-    client = Client(0, net, LocalData(samples, samples, samples), TASK, method, local, 0)
-    return partial(train, client, (Phase(method.loss),), local, Context(TASK, seed=0, t=0))
+    client = Client(0, net, LocalData(samples, samples, samples), task, method, local, 0)
+    return partial(train, client, (Phase(method.loss),), local, Context(task, seed=0, t=0))
 
 
 def _with(kernel: str, work: Callable[[], object]) -> None:

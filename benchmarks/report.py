@@ -1,7 +1,10 @@
 """The measurements as tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from benchmarks import other_models, outside
+from benchmarks.tables import table
 
 Measured = dict[str, Any]
 
@@ -14,15 +17,13 @@ def report(measured: Measured, data: str) -> str:
         f"{machine['kernel']}; {data}; {machine['created'][:10]}. Medians of interleaved repeats. Machines differ and "
         "are noisy: read the ratios.",
         *_loops(measured["loops"]),
+        *other_models.section(measured["other_models"]),
         *_batches(measured["batches"]),
-        *_rounds(measured["workers"], measured["flower"], measured["outside"]),
+        *_rounds(measured["workers"], measured["flower"]),
+        *outside.section(measured["outside"]),
         *_sizes(measured["sizes"]),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def _loops(loops: Measured) -> list[str]:
@@ -54,7 +55,7 @@ def _batches(batches: dict[str, float]) -> list[str]:
     return ["## Making a batch of 64, one core", table(("", "µs a sample"), rows)]
 
 
-def _rounds(workers: Measured, flower: Measured, outside: Measured) -> list[str]:
+def _rounds(workers: Measured, flower: Measured) -> list[str]:
     rows = [
         ("ours, one process", f"{workers['one']:.2f}", f"{workers['one'] / workers['two']:.2f}"),
         ("ours, two workers", f"{workers['two']:.2f}", "1.00"),
@@ -65,16 +66,11 @@ def _rounds(workers: Measured, flower: Measured, outside: Measured) -> list[str]
             f"**{flower['ratio']:.2f}**",
         ),
     ]
-    parts = ", ".join(f"{name} {share:.1%}" for name, share in outside["parts"].items())
-    rest = outside["outside"] - sum(outside["parts"].values())
     return [
         "## Whole rounds: N = 10, C = 1, CNN-1…5, 10,000 images, E = 1, B = 64",
         table(("", "seconds a round", "times ours, two workers"), rows),
         "The Flower app is `benchmarks/flower_simulation`: the same clients, data and header rows, trained in plain "
         f"torch; its first round ({flower['first']:.1f} s) is left out. Ours was measured before and after it.",
-        "In one process, N = 100, C = 10 %, E = 2, 400 samples a client, once clients have a state to load: "
-        f"**{outside['outside']:.1%}** of a round is neither forward, backward, step nor evaluation: "
-        f"{parts}, the rest {rest:.1%}.",
     ]
 
 

@@ -5,7 +5,7 @@ Every round it is in:  Answer
 """
 
 import copy
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -310,7 +310,10 @@ class Client:
         other._hold(data)
         live = nn.ModuleList([self.net, *self.modules()])
         tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
-        fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy uses these as its copies
+        fresh: dict[int, Any] = {
+            id(tensor): _unfilled(tensor) for tensor in tensors
+        }  # deepcopy uses these as its copies
+        fresh |= {id(part): type(part)() for module in live.modules() for part in _empty_parts(module)}
         other.net, other._kept = copy.deepcopy((self.net, self._kept), fresh)
         return other
 
@@ -332,6 +335,11 @@ class _Tuned:
         test = after.test | {UNTUNED: self.before.headline}
         val = after.val | ({UNTUNED: next(iter(self.before.val.values()))} if after.val else {})
         return replace(after, test=test, val=val)
+
+
+def _empty_parts(module: nn.Module) -> Iterator[Any]:
+    """Yields the collections of a module that hold nothing: of its hooks, mostly, and half of the work of deepcopy."""
+    return (part for part in vars(module).values() if type(part) in (dict, OrderedDict, set) and not part)
 
 
 def _tensors(kept: object) -> Collection[Tensor]:
