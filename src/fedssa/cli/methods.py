@@ -49,7 +49,7 @@ def methods(
     elif recipe is None and figure is None and not markdown:
         _print_list()
     else:
-        table = recipe and recipe_table(recipe, assignments, None, data_dir)
+        table = None if recipe is None else recipe_table(recipe, assignments, None, data_dir)
         _print_from_classes(table, figure, markdown=markdown)
 
 
