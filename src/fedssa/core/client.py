@@ -204,7 +204,8 @@ class Client:
 
     def sealed(self, answer: AnyAnswer) -> AnyAnswer:
         """Adds the digest of the state that the round has ended with."""
-        return replace(answer, state_digest=digest(self.state()))
+        with one_thread():
+            return replace(answer, state_digest=digest(self.state()))
 
     def run_unsealed(self, down: Any, t: int) -> AnyAnswer:
         """Runs a round up to the digest, which needs nothing but the state, and may be computed by another thread."""
@@ -310,9 +311,8 @@ class Client:
         other._hold(data)
         live = nn.ModuleList([self.net, *self.modules()])
         tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
-        fresh: dict[int, Any] = {
-            id(tensor): _unfilled(tensor) for tensor in tensors
-        }  # deepcopy uses these as its copies
+        # deepcopy uses these as its copies
+        fresh: dict[int, Any] = {id(tensor): _unfilled(tensor) for tensor in tensors}
         fresh |= {id(part): type(part)() for module in live.modules() for part in _empty_parts(module)}
         other.net, other._kept = copy.deepcopy((self.net, self._kept), fresh)
         return other

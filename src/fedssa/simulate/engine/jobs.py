@@ -66,7 +66,7 @@ def begin_job(population: Population, slots: Slots, job: Job, down: Any) -> Call
 
 
 def _write(slots: Slots, group: int, job: Job, client: Client, answer: AnyAnswer) -> AnyAnswer:
-    with one_thread():  # this may be a thread that was not told yet
+    with one_thread():  # a thread that is new may have several
         sealed = client.sealed(answer)
         slots.write(group, job.write_slot, job.client, job.t, client.state(), sealed.state_digest)
     return sealed

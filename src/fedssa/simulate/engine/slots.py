@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from fedssa.core.client import Client
+from fedssa.core.seeds import one_thread
 from fedssa.core.tensors import Tensors, bytes_of, digest
 from fedssa.errors import RunDirError
 from fedssa.runs.files import writing
@@ -91,7 +92,8 @@ class Slots:
         """Reads the state in a slot into its client's own tensors; `check` compares all of it with its digest."""
         layout, state = self._read_layout(group), client.state()
         if Layout.of(state) == layout:
-            self._read_into(state, group, slot, client.id, check=check)
+            with one_thread():  # more threads only slow copies down
+                self._read_into(state, group, slot, client.id, check=check)
         else:
             client.load_state(self._read(group, slot, client.id, check=check))
         if not self._is_kept(slot, layout):
