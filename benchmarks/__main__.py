@@ -11,9 +11,11 @@ from benchmarks.federation import ROOT, is_real
 from benchmarks.flower_simulation.measure import FLOWER, measure
 from benchmarks.growth import measure_classes, measure_report, measure_rounds
 from benchmarks.loops import measure_batches, measure_loops
+from benchmarks.other_models import measure_other_models
+from benchmarks.outside import measure_outside
 from benchmarks.peers.measure import measure_peers
 from benchmarks.report import report
-from benchmarks.rounds import measure_outside, measure_sizes, measure_workers
+from benchmarks.rounds import measure_sizes, measure_workers
 from fedssa.runs.environment import describe
 from fedssa.simulate.worker import keep_freed_memory
 
@@ -34,6 +36,7 @@ def measure_flower(_: Effort) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[[Effort], Any]] = {
     "loops": measure_loops,
+    "other_models": measure_other_models,
     "batches": lambda _: measure_batches(),
     "workers": lambda _: measure_workers(),
     "outside": lambda _: measure_outside(),

@@ -75,7 +75,7 @@ def _plain_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]
 
 
 def _our_loop(kernel: str, samples: Samples, name: str, batch: int) -> Callable[[], object]:
-    return partial(_with, kernel, _loop_over(samples, build(name, MODELS[name], TASK), batch))
+    return partial(_with, kernel, loop_over(samples, build(name, MODELS[name], TASK), batch))
 
 
 def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object]:
@@ -84,7 +84,7 @@ def _linear_loop(samples: Samples, name: str, batch: int) -> Callable[[], object
     after_pooling = conv2 * 5 * 5
     layers = nn.Linear(after_pooling, fc1), nn.ReLU(), nn.Linear(fc1, TASK.width), nn.ReLU()
     net = SplitModel(nn.Sequential(_FromBelow(), *layers), nn.Linear(TASK.width, TASK.num_classes))
-    return _loop_over(Samples(torch.rand(len(samples), after_pooling), samples.y), net, batch)
+    return loop_over(Samples(torch.rand(len(samples), after_pooling), samples.y), net, batch)
 
 
 class _FromBelow(nn.Module):
@@ -95,10 +95,10 @@ class _FromBelow(nn.Module):
         return x.detach().requires_grad_()
 
 
-def _loop_over(samples: Samples, net: SplitModel, batch: int) -> Callable[[], object]:
+def loop_over(samples: Samples, net: SplitModel, batch: int, task: Task = TASK) -> Callable[[], object]:
     method, local = Standalone(), LocalTraining(batch_size=batch)
-    client = Client(0, net, LocalData(samples, samples, samples), TASK, method, local, 0)
-    return partial(train, client, (Phase(method.loss),), local, Context(TASK, seed=0, t=0))
+    client = Client(0, net, LocalData(samples, samples, samples), task, method, local, 0)
+    return partial(train, client, (Phase(method.loss),), local, Context(task, seed=0, t=0))
 
 
 def _with(kernel: str, work: Callable[[], object]) -> None:

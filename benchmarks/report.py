@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import other_models, outside
 from benchmarks.growth_report import GROWTH
 from benchmarks.tables import table
 
@@ -63,16 +64,6 @@ def _workers(workers: Measured) -> list[str]:
     ]
 
 
-def _outside(outside: Measured) -> list[str]:
-    parts = ", ".join(f"{name} {share:.1%}" for name, share in outside["parts"].items())
-    rest = outside["outside"] - sum(outside["parts"].values())
-    return [
-        "In one process, N = 100, C = 10 %, E = 2, 400 samples a client, once clients have a state to load: "
-        f"**{outside['outside']:.1%}** of a round is neither forward, backward, step nor evaluation: "
-        f"{parts}, the rest {rest:.1%}.",
-    ]
-
-
 def _peers(peers: Measured) -> list[str]:
     head = (
         "a round of",
@@ -128,9 +119,10 @@ PEERS = {
 }
 SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "loops": _loops,
+    "other_models": other_models.section,
     "batches": _batches,
     "workers": _workers,
-    "outside": _outside,
+    "outside": outside.section,
     "peers": _peers,
     "flower": _flower,
     **GROWTH,

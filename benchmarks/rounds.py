@@ -1,25 +1,20 @@
-"""Whole rounds: workers, what is not training, the number of clients, memory, start and resume.
+"""Whole rounds: workers, the number of clients, memory, start and resume.
 
 `python -m benchmarks.rounds N` measures a federation of N clients in a process of its own, and prints JSON.
 """
 
 import json
-import pkgutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 from benchmarks.effort import Effort
 from benchmarks.federation import large, settings
-from benchmarks.timing import cpu_seconds, seconds
+from benchmarks.timing import seconds
 from fedssa.records import Outcome
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import Run, reopen, start
@@ -44,55 +39,6 @@ def measure_workers(num_rounds: int = 8) -> dict[str, float]:
             run.close()
     one, two = (statistics.median(times[n]) for n in (1, 2))
     return {"one": one, "two": two, "ratio": one / two}
-
-
-class Stopwatch:
-    """Adds up the CPU time spent in functions, however they are called."""
-
-    def __init__(self) -> None:
-        self.total = 0.0
-
-    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            began = time.process_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.total += time.process_time() - began
-
-        return timed
-
-
-OUTSIDE = {  # what a job does besides, by what it is for
-    "making batches": "fedssa.core.training.batch_of",
-    "a digest of the state": "fedssa.core.client.digest",
-    "writing the state": "fedssa.simulate.engine.slots.Slots.write",
-    "reading it": "fedssa.simulate.engine.slots.Slots.load",
-    "building the client": "fedssa.simulate.clients.SimulatedClients.returning",
-}
-INSIDE = ("fedssa.core.client.train", "fedssa.core.client.evaluate")
-
-
-def measure_outside() -> dict[str, Any]:
-    """N = 100, C = 10 %, E = 2, in one process: the share of a steady round that is neither forward, backward, step
-    nor evaluation; making batches counts as outside."""
-    inside, outside = Stopwatch(), {name: Stopwatch() for name in OUTSIDE}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        for target in INSIDE:
-            stack.enter_context(patch(target, inside.around(pkgutil.resolve_name(target))))
-        for name, target in OUTSIDE.items():
-            stack.enter_context(patch(target, outside[name].around(pkgutil.resolve_name(target))))
-        run = start(parse_settings(large(100, 3 * ROUNDS)), Path(folder) / "run")
-        rounds = run.rounds(workers=1)
-        for _ in range(2 * ROUNDS + 1):  # until most clients have a state to load
-            next(rounds)
-        for watch in (inside, *outside.values()):
-            watch.total = 0.0
-        whole = sum(cpu_seconds(partial(next, rounds)) for _ in range(ROUNDS))
-        run.close()
-    trained = inside.total - outside["making batches"].total
-    parts = {name: watch.total / whole for name, watch in outside.items()}
-    return {"round": whole / ROUNDS, "outside": 1 - trained / whole, "parts": parts}
 
 
 def measure_size(num_clients: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 A comment names the command, `<!-- derived: fedssa methods --markdown -->`; what it prints stands below, up to a second
 comment, `<!-- end -->`. The program is fedssa, or typer, which can describe fedssa's commands; `file` shows a file.
-Pictures are named here, with the command that draws them.
+Pictures are named here, with the command that draws them. What the lists of the command line show is written too.
 """
 
 import re
@@ -11,6 +11,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from fedssa.studies import listed
+from fedssa.studies.catalogue import as_listed
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -54,6 +57,7 @@ def drawn(command: str, name: str) -> str:
 
 
 def main() -> None:
+    listed.FILE.write_text(as_listed().to_json(), encoding="utf-8")
     after = {page: derived(page.read_text()) for page in PAGES}
     after |= {picture: drawn(command, picture.name) for picture, command in PICTURES.items()}
     for path, text in after.items():

@@ -205,14 +205,17 @@ def test_a_terminal_that_knows_only_ascii(here: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_help_needs_no_torch() -> None:
+def test_help_and_lists_need_no_torch() -> None:
+    commands = [["--help"], ["methods"], ["methods", "fedssa"], ["models"], ["datasets"], ["settings"]]
     code = (
-        "import sys\nsys.argv = ['fedssa', '--help']\nfrom fedssa.cli import main\n"
-        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
+        f"import sys\nfrom fedssa.cli import main\nfor words in {commands}:\n    sys.argv = ['fedssa', *words]\n"
+        "    try:\n        main()\n    except SystemExit as end:\n        assert not end.code\n"
+        "    assert 'torch' not in sys.modules and 'pydantic' not in sys.modules, words"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "partition" in done.stdout
+    for text in ("partition", "fedssa-plus", "mlp-3", "cifar100", "batch_size"):
+        assert text in done.stdout
 
 
 def start_program(here: Path, *args: str, limit: int | None = None) -> subprocess.Popen[str]:

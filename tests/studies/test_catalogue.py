@@ -15,7 +15,8 @@ from fedssa.methods import METHODS
 from fedssa.methods.fedkd import Update
 from fedssa.methods.fedproto import Up
 from fedssa.methods.parts.public_outputs import Outputs
-from fedssa.studies.catalogue import Entry, entries
+from fedssa.studies import listed
+from fedssa.studies.catalogue import Entry, as_listed, entries
 
 SHAPES: dict[str, set[Kind]] = {  # the last letter of a shape of floats → what that can be
     "d + 1": {"class rows", "headers"},
@@ -59,6 +60,10 @@ def entry(name: str) -> Entry:
 
 def test_every_method_has_an_entry_in_the_order_of_the_dict() -> None:
     assert [one.name for one in entries()] == list(METHODS)
+
+
+def test_the_lists_of_the_command_line_are_what_the_classes_say() -> None:
+    assert listed.FILE.read_text(encoding="utf-8") == as_listed().to_json(), "make docs writes it again"
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ class FlopCounter:
 
     def of_round(self, client: Client, trained: Sequence[Trained], ctx: Context) -> int:
         """Counts phases that have run, and the passes through extractors besides them."""
-        layout, flags = _layout(client.state()), _flags(client.state())
-        total = 0
+        state = client.state()
+        layout, flags, total = _layout(state), _flags(state), 0
         for number, (phase, fitted) in enumerate(trained):
             key = (client.method, number, _kind(phase), layout, flags, _layout(tensors_in(client.downlink)))
             if key not in self._steps:

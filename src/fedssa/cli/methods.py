@@ -1,7 +1,8 @@
 """methods."""
 
+import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -12,9 +13,8 @@ from fedssa.cli.completion import methods as names
 from fedssa.errors import ClientError, ModelError, SettingsError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fedssa.studies.catalogue import Entry
+    from fedssa.studies.listed import ListedMethod
     from fedssa.studies.rehearsal import Numbers
 
 HEADINGS = ("method", "shares", "models", "needs", "trained by")
@@ -44,20 +44,30 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods and presets: what they share, which models may take part, what they need, and who trains."""
-    from fedssa.studies.catalogue import entries
-
     if name is not None:
         _print_one(name)
-        return
-    listed = entries()
-    numbers = {} if recipe is None else _numbers(listed, recipe_table(recipe, assignments, None, data_dir))
+    elif recipe is None and figure is None and not markdown:
+        _print_list()
+    else:
+        table = None if recipe is None else recipe_table(recipe, assignments, None, data_dir)
+        _print_from_classes(table, figure, markdown=markdown)
+
+
+def _print_from_classes(table: Mapping[str, Any] | None, figure: Path | None, *, markdown: bool) -> None:
+    """Asks the classes themselves, which takes torch."""
+    from fedssa.studies.catalogue import entries
+
+    found = entries()
+    numbers = {} if table is None else _numbers(found, table)
     if figure is not None:
-        _draw(listed, figure)
+        _draw(found, figure)
     if markdown:
-        typer.echo("\n".join((*_facts(listed, numbers), "", *_messages(listed), "", *_presets())))
+        typer.echo("\n".join((*_facts(found, numbers), "", *_messages(found), "", *_presets())))
         return
-    out.print(_table(listed, numbers), width=min(WIDTH, out.width))
-    _print_remarks(listed, numbers)
+    if table is None:
+        _print_list()
+    else:
+        _print_numbers(found, numbers)
     if figure is not None:
         out.print(f"picture: {figure}", soft_wrap=True, highlight=False)
 
@@ -110,38 +120,42 @@ def _amount(value: int) -> str:
 
 
 # -- on the terminal -------------------------------------------------------------------------------------------------
-def _cells(entry: "Entry") -> list[str]:
-    needed = ", ".join(entry.needs) or NONE
-    return [entry.name, entry.shared, entry.models, needed, ", ".join(entry.trained_by)]
+def _cells(method: "ListedMethod") -> list[str]:
+    needed = ", ".join(method.needs) or NONE
+    return [method.name, method.shared, method.models, needed, ", ".join(method.trained_by)]
 
 
-def _table(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> "Table":
+def _print_table(rows: Iterable[list[str]], ways: tuple[str, ...] = ()) -> None:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
         table.add_column(heading, no_wrap=heading == "method")
-    for heading in ("up", "down") if numbers else ():
+    for heading in ways:
         table.add_column(heading, justify="right", no_wrap=True)
-    for entry in listed:
-        table.add_row(*_cells(entry), *(_both_ways(entry, numbers.get(entry.name)) if numbers else ()))
-    return table
+    for row in rows:
+        table.add_row(*row)
+    out.print(table, width=min(WIDTH, out.width))
 
 
-def _print_remarks(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> None:
-    from fedssa.methods import PRESETS
+def _print_list() -> None:
+    from fedssa.studies.listed import listed
 
-    if not numbers:
-        settings = {name: preset.means for name, (_, preset) in PRESETS.items()}
-        fixed = {name: ", ".join(f"{key} = {value}" for key, value in of.items()) for name, of in settings.items()}
-        print_list({name: f"{cls.__name__} with {fixed[name]}" for name, (cls, _) in PRESETS.items()})
-        out.print("\nMore: fedssa methods NAME, and --for RECIPE for the numbers a round", highlight=False)
-        return
+    found = listed().methods
+    _print_table(map(_cells, found))
+    presets = ((name, method.cls, fixed) for method in found for name, fixed in method.presets.items())
+    said = {name: (cls, ", ".join(f"{key} = {value}" for key, value in fixed.items())) for name, cls, fixed in presets}
+    print_list({name: f"{cls} with {fixed}" for name, (cls, fixed) in said.items()})
+    out.print("\nMore: fedssa methods NAME, and --for RECIPE for the numbers a round", highlight=False)
+
+
+def _print_numbers(found: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> None:
+    _print_table([_cells(entry.listed) + _both_ways(entry, numbers[entry.name]) for entry in found], ("up", "down"))
     out.print("up, down: numbers that a participant sends and receives in a round, smallest … largest model")
     if public := {each.num_public for each in numbers.values() if not isinstance(each, str)} - {0}:
         out.print(f"with public data: P = {max(public):,} public samples a round")
-    if any(entry.sizes_vary and not isinstance(numbers[entry.name], str) for entry in listed):
+    if any(entry.sizes_vary and not isinstance(numbers[entry.name], str) for entry in found):
         out.print("≈: it depends on what the clients have learnt")
     for name, reason in numbers.items():
         if isinstance(reason, str):
@@ -152,22 +166,30 @@ def _print_one(name: str) -> None:
     """Prints the docstring of the method's file, which has its paper and equations, then what it is in our words."""
     from rich.text import Text
 
+    from fedssa.settings.toml import inline
+    from fedssa.studies.listed import listed
+
+    ours = next((method for method in listed().methods if name in (method.name, *method.presets)), None)
+    one, about = _imported(name) if ours is None else (ours, ast.get_docstring(ast.parse(ours.source.read_bytes())))
+    options = one.options | one.presets.get(name, {})
+    out.print(Text(about or ""), soft_wrap=True)
+    facts = dict(zip(HEADINGS[1:], _cells(one)[1:], strict=True))
+    out.print()
+    print_list(facts | {"options": ", ".join(f"{key} = {inline(value)}" for key, value in options.items()) or NONE})
+
+
+def _imported(name: str) -> "tuple[ListedMethod, str]":
+    """Finds a method by its import path, and what its file says."""
     from fedssa.core.method import Method
     from fedssa.methods import METHODS, PRESETS
     from fedssa.settings.build import look_up
-    from fedssa.settings.toml import inline
     from fedssa.studies.catalogue import Entry
 
-    cls: Any = PRESETS[name][0] if name in PRESETS else look_up("method", name, METHODS, PRESETS)
+    cls: Any = look_up("method", name, METHODS, PRESETS)
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise SettingsError(f"method = {name!r}: should name a method")
     entry = Entry(name, cls)
-    fixed = PRESETS[name][1].means if name in PRESETS else {}
-    options = ", ".join(f"{key} = {inline(value)}" for key, value in {**entry.options, **fixed}.items())
-    out.print(Text(inspect.getdoc(inspect.getmodule(cls)) or entry.about), soft_wrap=True)
-    facts = dict(zip(HEADINGS[1:], _cells(entry)[1:], strict=True)) | {"options": options or NONE}
-    out.print()
-    print_list(facts)
+    return entry.listed, inspect.getdoc(inspect.getmodule(cls)) or entry.about
 
 
 # -- for a page ------------------------------------------------------------------------------------------------------
@@ -176,7 +198,9 @@ def _facts(listed: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> Ite
     yield from _head("method", "what it does", *HEADINGS[1:], *ways)
     for entry in listed:
         link = f"[`{entry.name}`](../src/fedssa/methods/{entry.module}.py)"
-        yield _line(link, entry.about, *_cells(entry)[1:], *(_both_ways(entry, numbers[entry.name]) if ways else ()))
+        yield _line(
+            link, entry.about, *_cells(entry.listed)[1:], *(_both_ways(entry, numbers[entry.name]) if ways else ())
+        )
 
 
 def _messages(listed: "list[Entry]") -> Iterator[str]:

@@ -6,6 +6,6 @@ from fedssa.cli.common import app, print_list
 @app.command()
 def models() -> None:
     """List the models."""
-    from fedssa.models import DESCRIPTIONS
+    from fedssa.studies.listed import listed
 
-    print_list(DESCRIPTIONS)
+    print_list(listed().models)

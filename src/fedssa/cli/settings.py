@@ -10,7 +10,7 @@ from fedssa.cli.common import app, out, plain
 from fedssa.errors import SettingsError
 
 if TYPE_CHECKING:
-    from fedssa.settings.reference import Part
+    from fedssa.studies.listed import ListedPart
 
 HEADINGS = ("key", "kind", "default", "meaning")
 
@@ -21,13 +21,13 @@ def settings(
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables for a page.")] = False,
 ) -> None:
     """List every setting of a recipe: what it may be, its default and its meaning."""
-    from fedssa.settings.reference import parts
+    from fedssa.studies.listed import listed
 
-    listed = list(parts())
-    known = list(dict.fromkeys(part.section.split(".")[0] for part in listed))
+    found = _from_classes() if markdown else listed().settings
+    known = list(dict.fromkeys(part.section.split(".")[0] for part in found))
     if section is not None and section not in known:
         raise SettingsError(f"there is no section {section!r}; known: {', '.join(known)}")
-    chosen = [part for part in listed if section in (None, part.section.split(".")[0])]
+    chosen = [part for part in found if section in (None, part.section.split(".")[0])]
     if markdown:
         typer.echo("\n".join(line for _, of in groupby(chosen, lambda part: part.section) for line in _page(list(of))))
         return
@@ -35,14 +35,20 @@ def settings(
         _print(part)
 
 
-def _title(part: "Part") -> str:
+def _from_classes() -> "list[ListedPart]":
+    from fedssa.studies.catalogue import as_listed
+
+    return as_listed().settings
+
+
+def _title(part: "ListedPart") -> str:
     section, _, key = part.section.partition(".")
     if part.name is None:
         return f"[{section}]"
     return f"{key or 'name'} = {part.name}" if part.name.endswith("]") else f'{key or "name"} = "{part.name}"'
 
 
-def _print(part: "Part") -> None:
+def _print(part: "ListedPart") -> None:
     from rich import box
     from rich.table import Table
 
@@ -57,7 +63,7 @@ def _print(part: "Part") -> None:
         out.print(table)
 
 
-def _page(of: "list[Part]") -> Iterator[str]:
+def _page(of: "list[ListedPart]") -> Iterator[str]:
     section, _, key = of[0].section.partition(".")
     yield f"## `[{section}]`: `{key}`" if key else f"## `[{section}]`"
     yield ""
@@ -68,6 +74,7 @@ def _page(of: "list[Part]") -> Iterator[str]:
         if part.settings:
             yield from (f"| {' | '.join(HEADINGS)} |", f"| {' | '.join(['---'] * len(HEADINGS))} |")
         for setting in part.settings:
-            cells = (f"`{setting.key}`", setting.kind, f"`{setting.default}`", setting.meaning)
+            key, kind, default, meaning = setting
+            cells = (f"`{key}`", kind, f"`{default}`", meaning)
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
         yield ""

@@ -5,7 +5,7 @@ Every round it is in:  Answer
 """
 
 import copy
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -200,6 +200,15 @@ class Client:
 
     def run_round(self, down: Any, t: int) -> AnyAnswer:
         """Receives, trains, uploads, tunes, evaluates and answers, in this order."""
+        return self.sealed(self.run_unsealed(down, t))
+
+    def sealed(self, answer: AnyAnswer) -> AnyAnswer:
+        """Adds the digest of the state that the round has ended with."""
+        with one_thread():
+            return replace(answer, state_digest=digest(self.state()))
+
+    def run_unsealed(self, down: Any, t: int) -> AnyAnswer:
+        """Runs a round up to the digest, which needs nothing but the state, and may be computed by another thread."""
         with torch.inference_mode(mode=False), one_thread(), using(self.kernel):
             with self._on_device():
                 ctx, method = self._ctx.at(t), self.method
@@ -220,7 +229,7 @@ class Client:
                 scores=scores,
                 header_norm=self.header_norm(),
                 flops=flops,
-                state_digest=digest(self.state()),
+                state_digest="",
                 tuning_flops=tuning_flops,
             )
             return self.sharing.answer(answer)
@@ -302,7 +311,9 @@ class Client:
         other._hold(data)
         live = nn.ModuleList([self.net, *self.modules()])
         tensors = (*live.parameters(), *live.buffers(), *(t for kept in self._kept.values() for t in _tensors(kept)))
-        fresh = {id(tensor): _unfilled(tensor) for tensor in tensors}  # deepcopy uses these as its copies
+        # deepcopy uses these as its copies
+        fresh: dict[int, Any] = {id(tensor): _unfilled(tensor) for tensor in tensors}
+        fresh |= {id(part): type(part)() for module in live.modules() for part in _empty_parts(module)}
         other.net, other._kept = copy.deepcopy((self.net, self._kept), fresh)
         return other
 
@@ -324,6 +335,11 @@ class _Tuned:
         test = after.test | {UNTUNED: self.before.headline}
         val = after.val | ({UNTUNED: next(iter(self.before.val.values()))} if after.val else {})
         return replace(after, test=test, val=val)
+
+
+def _empty_parts(module: nn.Module) -> Iterator[Any]:
+    """Yields the collections of a module that hold nothing: of its hooks, mostly, and half of the work of deepcopy."""
+    return (part for part in vars(module).values() if type(part) in (dict, OrderedDict, set) and not part)
 
 
 def _tensors(kept: object) -> Collection[Tensor]:

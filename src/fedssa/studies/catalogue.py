@@ -12,6 +12,9 @@ from fedssa.core.fields import Like, Shaped
 from fedssa.core.message import Nothing, hints, rules
 from fedssa.core.method import Kind
 from fedssa.methods import METHODS
+from fedssa.models import DESCRIPTIONS
+from fedssa.settings.reference import parts
+from fedssa.studies.listed import Listed, ListedMethod, ListedPart
 
 Heterogeneity = Literal["any", "groups", "one"]
 
@@ -74,9 +77,20 @@ class Entry:
         """Tells whether some field has no declared size, because it depends on what a client has learnt."""
         return any(map(_varies, self.method.messages()[1:]))
 
+    @property
+    def listed(self) -> ListedMethod:
+        presets = {name: preset.means for name, preset in self.method.presets.items()}
+        about = self.shared, self.models, self.needs, self.trained_by
+        return ListedMethod(self.name, self.method.__name__, self.module, *about, self.options, presets)
+
 
 def entries() -> list[Entry]:
     return [Entry(name, method) for name, method in METHODS.items()]
+
+
+def as_listed() -> Listed:
+    settings = [ListedPart(part.section, part.name, part.about, [list(s) for s in part.settings]) for part in parts()]
+    return Listed([entry.listed for entry in entries()], DESCRIPTIONS, settings)
 
 
 def _needs(method: type[AnyMethod]) -> Iterator[str]:

@@ -61,8 +61,10 @@ def test_what_is_loaded_has_every_bit_and_shares_no_memory(folder: Path, num_ten
     loaded = odd_client(0, num_tensors)
     for tensor in loaded.state().values():
         tensor.zero_()
+    places = [(tensor.data_ptr(), tensor.stride()) for tensor in loaded.state().values()]
     Slots(folder).load(0, 2, loaded, check=True)
     assert same_bits(loaded.state(), written[0])
+    assert [(tensor.data_ptr(), tensor.stride()) for tensor in loaded.state().values()] == places
     assert same_bits(Slots(folder).read(0, 0, 1), written[1])
     file = folder / "group-0.slots"
     file.write_bytes(bytes(file.stat().st_size))  # not a view of the file

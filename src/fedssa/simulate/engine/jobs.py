@@ -1,12 +1,14 @@
 """A job is one client's part of a round. The same code runs it in this process and in a worker."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from fedssa.core.client import AnyAnswer, Client, ClientInfo
 from fedssa.core.evaluation import MetricError
 from fedssa.core.method import Messages
+from fedssa.core.seeds import one_thread
 from fedssa.errors import ClientError, Diverged, FedSSAError
 from fedssa.simulate.engine.slots import Slots
 from fedssa.simulate.engine.store import NO_SLOT, Job
@@ -43,6 +45,11 @@ def say_hello(population: Population, client: int) -> ClientInfo:
 
 def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
     """Runs a client's round and writes its state; a client that diverges writes none."""
+    return begin_job(population, slots, job, down)()
+
+
+def begin_job(population: Population, slots: Slots, job: Job, down: Any) -> Callable[[], AnyAnswer | Diverged]:
+    """Runs a client's round; what is returned writes its state, which another thread may do beside the next job."""
     group = population.groups[job.client]
     with _named_errors(population.called(job.client)):
         starts = job.read_slot == NO_SLOT
@@ -51,11 +58,18 @@ def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAns
         slots.load(group, job.read_slot, client, check=job.check)
     try:
         with _named_errors(population.called(job.client)):
-            answer = client.run_round(down, job.t)
+            answer = client.run_unsealed(down, job.t)
     except Diverged as error:
-        return error.with_traceback(None)  # which would keep the client in memory
-    slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
-    return answer
+        diverged = error.with_traceback(None)  # which would keep the client in memory
+        return lambda: diverged
+    return partial(_write, slots, group, job, client, answer)
+
+
+def _write(slots: Slots, group: int, job: Job, client: Client, answer: AnyAnswer) -> AnyAnswer:
+    with one_thread():  # a thread that is new may have several
+        sealed = client.sealed(answer)
+        slots.write(group, job.write_slot, job.client, job.t, client.state(), sealed.state_digest)
+    return sealed
 
 
 @contextmanager

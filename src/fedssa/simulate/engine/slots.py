@@ -6,12 +6,14 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import torch
 
 from fedssa.core.client import Client
-from fedssa.core.tensors import Tensors, bytes_of, digest, own
+from fedssa.core.seeds import one_thread
+from fedssa.core.tensors import Tensors, bytes_of, digest
 from fedssa.errors import RunDirError
 from fedssa.runs.files import writing
 from fedssa.runs.seal import sealed, unsealed
@@ -45,14 +47,8 @@ class Layout:
             raise ValueError("a type that torch does not have")
         return layout
 
-    def views(self, slot: torch.Tensor) -> Tensors:
-        """Returns the tensors of a slot as views of its bytes."""
-        views, offset = {}, HEADER.size
-        for name, dtype, shape in self.tensors:
-            size = _size(dtype, shape)
-            views[name] = slot[offset : offset + size].view(getattr(torch, dtype)).view(shape)
-            offset += size + _padding(size)
-        return views
+    def unfilled(self) -> Tensors:
+        return {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, dtype, shape in self.tensors}
 
     @property
     def slot_size(self) -> int:
@@ -93,9 +89,13 @@ class Slots:
                 _give_back(self._file(group), offset, layout.slot_size)
 
     def load(self, group: int, slot: int, client: Client, *, check: bool) -> None:
-        """Copies the state in a slot into its client."""
-        client.load_state(self._stored(group, slot, client.id, check=check))
-        layout = self._read_layout(group)
+        """Reads the state in a slot into its client's own tensors; `check` compares all of it with its digest."""
+        layout, state = self._read_layout(group), client.state()
+        if Layout.of(state) == layout:
+            with one_thread():  # more threads only slow copies down
+                self._read_into(state, group, slot, client.id, check=check)
+        else:
+            client.load_state(self._read(group, slot, client.id, check=check))
         if not self._is_kept(slot, layout):
             _give_back(self._file(group), slot * layout.slot_size, layout.slot_size)
 
@@ -104,35 +104,45 @@ class Slots:
 
     def read(self, group: int, slot: int, client: int) -> Tensors:
         """Returns the checked state of a client in memory of its own."""
-        return {name: own(tensor) for name, tensor in self._stored(group, slot, client, check=True).items()}
+        return self._read(group, slot, client, check=True)
 
-    def _stored(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
-        """Returns a state as views of one piece of memory; `check` compares all of it with its digest."""
-        content = self._content(group, slot, self._read_layout(group).slot_size)
-        if content is not None:
-            state = self._read_layout(group).views(content)
-            written_by, _, expected = HEADER.unpack_from(bytes_of(content))
+    def _read(self, group: int, slot: int, client: int, *, check: bool) -> Tensors:
+        state = self._read_layout(group).unfilled()
+        self._read_into(state, group, slot, client, check=check)
+        return state
+
+    def _read_into(self, state: Tensors, group: int, slot: int, client: int, *, check: bool) -> None:
+        """Fills tensors that have the group's layout, or raises RunDirError."""
+        header = self._header(group, slot, state)
+        if header is not None:
+            written_by, _, expected = header
             if written_by == client and (not check or digest(state) == expected.hex()):
-                return state
+                return
         raise RunDirError(f"{self._file(group)}: slot {slot} of client {client} is damaged; restore it from a copy")
 
     def verify(self, group: int, slot: int, client: int, state_digest: str, *, whole: bool) -> None:
         """Raises RunDirError unless the slot holds, by its header or as a `whole`, what the client's record says."""
         if whole:
-            self._stored(group, slot, client, check=True)
-        header = self._content(group, slot, HEADER.size)
-        if header is None or HEADER.unpack(bytes_of(header))[::2] != (client, bytes.fromhex(state_digest)):
+            self._read(group, slot, client, check=True)
+        header = self._header(group, slot, {})
+        if header is None or header[::2] != (client, bytes.fromhex(state_digest)):
             where = f"{self._file(group)}: slot {slot} of client {client}"
             raise RunDirError(f"{where} is not what its record says; restore it from a copy")
 
-    def _content(self, group: int, slot: int, size: int) -> torch.Tensor | None:
-        """Reads the first bytes of a slot; None if the file is too short."""
+    def _header(self, group: int, slot: int, state: Tensors) -> tuple[int, int, bytes] | None:
+        """Returns a slot's header and fills the tensors with what stands behind it; None if the file is too short."""
+        header = bytearray(HEADER.size)
         try:
-            return _read_at(self._file(group), slot * self._read_layout(group).slot_size, size)
+            with self._file(group).open("rb", buffering=0) as file:
+                file.seek(slot * self._read_layout(group).slot_size)
+                if not (_fill(file, memoryview(header)) and all(_fill_tensor(file, t) for t in state.values())):
+                    return None
         except OSError as error:
             raise RunDirError(
                 f"{self._file(group)}: cannot be read ({error.strerror}); restore it from a copy"
             ) from error
+        client, t, state_digest = HEADER.unpack(header)
+        return client, t, state_digest
 
     def _file(self, group: int) -> Path:
         return self._folder / f"group-{group}.slots"
@@ -163,12 +173,24 @@ class Slots:
         return self._layouts[group]
 
 
-def _read_at(path: Path, offset: int, size: int) -> torch.Tensor | None:
-    """Reads a part of a file; None if the file is too short. To map it would be slower, with a fault for each page."""
-    content = torch.empty(size, dtype=torch.uint8)
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        return content if file.readinto(bytes_of(content)) == size else None
+def _fill_tensor(file: FileIO, tensor: torch.Tensor) -> bool:
+    """Reads a tensor, straight into its memory if that is in order; a map would be slower, a fault for each page."""
+    in_order = tensor.is_contiguous() and tensor.numel() != 1  # a single number counts as contiguous with any stride
+    content = bytes_of(tensor) if in_order else memoryview(bytearray(tensor.nbytes))
+    if not (_fill(file, content) and _fill(file, memoryview(bytearray(_padding(len(content)))))):
+        return False
+    if not in_order:
+        tensor.copy_(torch.frombuffer(content, dtype=tensor.dtype).view(tensor.shape))
+    return True
+
+
+def _fill(file: FileIO, buffer: memoryview) -> bool:
+    while buffer:
+        num = file.readinto(buffer)
+        if not num:
+            return False
+        buffer = buffer[num:]
+    return True
 
 
 def _give_back(path: Path, offset: int, size: int) -> None:
