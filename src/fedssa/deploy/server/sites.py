@@ -4,9 +4,11 @@ A client is known by the id that its node says in its hello, never by the id of 
 message it replies to. Whatever a site sends is checked; what is wrong with it is noted, and changes nothing.
 """
 
+import math
+import statistics
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import httpx
@@ -17,6 +19,7 @@ from fedssa.deploy.messages import (
     Request,
     encoded_bytes,
     in_words,
+    norm_of,
     refusal_in,
     to_records,
     word_of,
@@ -30,6 +33,7 @@ from fedssa.sites.agreement import Federation
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
 MAX_TRIES = 3  # how often a client is sent a round's request if its node is lost each time
+FEWEST_NORMS = 3  # of clients, that have a median to compare with
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
@@ -48,6 +52,7 @@ class Known:
     infos: dict[int, ClientInfo]
     nodes: dict[int, int]  # client → node
     heard: dict[int, int]  # client → the last round its answer was used in
+    norms: dict[int, float] = field(default_factory=dict)  # client → the norm of the upload that was last used
 
 
 class GridFederation:
@@ -166,6 +171,7 @@ class GridFederation:
                 break
             time.sleep(min(self._poll, max(0.0, deadline - time.monotonic())))
         self._note_missing(t, {*to_ask, *asked.values()}, set(asked.values()))
+        self._refuse_long(t, answers)
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
@@ -193,6 +199,24 @@ class GridFederation:
             return Diverged(request.client, request.t) if refused == "diverged" else None
         self._note("answered", request.t, request.client)
         return answer
+
+    def _refuse_long(self, t: int, answers: dict[int, AnyAnswer | Diverged]) -> None:
+        """Drops uploads that are too long beside all clients' latest, those of this round among them.
+
+        It is done when the round is over, so that it does not matter who answers first.
+        """
+        norms = {k: norm_of(answer.payload) for k, answer in answers.items() if isinstance(answer, Answer)}
+        everyone, ratio = self.known.norms | norms, self._deploy.norm_bound_ratio
+        usual = statistics.median_low(everyone.values()) if len(everyone) >= FEWEST_NORMS else math.inf
+        for client, norm in norms.items():
+            if ratio is None or norm <= ratio * usual:
+                self.known.norms[client] = norm
+                continue
+            del answers[client]
+            reason = (
+                f"more than deploy.norm_bound_ratio = {ratio:g} times {usual:.3g}, the median of all clients' latest"
+            )
+            self._note("dropped", t, client, f"the norm of its upload is {norm:.3g}, {reason}")
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):

@@ -35,6 +35,10 @@ class Population(Protocol):
         """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
+    def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
+        """Returns the answer as it reaches the server, which a hostile client changes."""
+        ...
+
 
 def say_hello(population: Population, client: int) -> ClientInfo:
     with _named_errors(population.called(client)):
@@ -55,7 +59,7 @@ def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAns
     except Diverged as error:
         return error.with_traceback(None)  # which would keep the client in memory
     slots.write(group, job.write_slot, job.client, job.t, client.state(), answer.state_digest)
-    return answer
+    return population.sent(answer, job.t)
 
 
 @contextmanager
