@@ -42,7 +42,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> fedssa.RunResult:
 def test_records_tell_who_is_hostile_who_was_cut_and_the_accuracy_of_the_others(attacked: fedssa.RunResult) -> None:
     assert [record.hostile for record in attacked.records] == [(1, 3)] * 3
     for record in attacked.records:
-        honest = [client.scores.headline for client in record.clients if client.id not in (1, 3)]
+        honest = [client.scores.headline or 0.0 for client in record.clients if client.id not in (1, 3)]
         assert record.headline == pytest.approx(sum(honest) / 3)
         assert record.num_heard == 3
     for record in attacked.records[1:]:
