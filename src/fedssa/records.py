@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 SHAKING = "shaking"  # in a record's metrics
+MOSTLY = 0.5  # share of a client's pieces; who loses as many in a round counts as cut in it
 BALANCED_ACCURACY, MACRO_F1 = "balanced accuracy", "macro F1"
 AS_WRITTEN: "ConfigDict" = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # how a record is read
 
@@ -91,6 +92,7 @@ class ClientRecord:
     upload_digest: str = ""
     state_digest: str = ""
     tuning_flops: int | None = None  # of what was trained after the upload, where a method does that
+    cut: float | None = None  # share of what it uploaded, in pieces, that the rule of aggregation cut; None: no rule
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,17 @@ class RoundRecord:
     absent: tuple[int, ...] = ()  # clients of the cohort without an answer that could be used: only across sites
     server_flops: int | None = None  # of training at the server, where a method does that
     diverged: tuple[int, ...] = ()  # clients of the cohort that were left out, and are as before this round
+    too_few: int = 0  # pieces of which there were too few uploads for the rule of aggregation, so that it was the mean
+    hostile: tuple[int, ...] = ()  # all clients that attack in this simulation; no accuracy but their own tells of them
 
     @property
     def headline(self) -> float | None:
         return next(iter(self.accuracy.values()), None)
+
+    @property
+    def mostly_cut(self) -> list[int]:
+        """Returns the participants of which the rule of aggregation cut half of what they uploaded, or more."""
+        return [client.id for client in self.clients if client.cut is not None and client.cut >= MOSTLY]
 
     @property
     def shaking(self) -> float | None:
@@ -122,7 +131,7 @@ class RoundRecord:
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
-        fields = _fields(self, "absent", "server_flops", "diverged") | {
+        fields = _fields(self, "absent", "server_flops", "diverged", "too_few", "hostile") | {
             "clients": [_client_fields(c) for c in self.clients]
         }
         return json.dumps(fields, separators=(",", ":"), allow_nan=False)
@@ -150,8 +159,9 @@ def _fields(part: object, *rare: str) -> dict[str, Any]:
 
 def _client_fields(client: ClientRecord) -> dict[str, Any]:
     fields = _fields(client) | {"scores": _fields(client.scores, "per_class", "metrics", "val_metrics")}
-    if client.tuning_flops is None:
-        del fields["tuning_flops"]
+    for rare in ("tuning_flops", "cut"):
+        if fields[rare] is None:
+            del fields[rare]
     if client.scores.per_class:
         fields["scores"]["per_class"] = vars(client.scores.per_class)
     return fields
@@ -197,9 +207,10 @@ def _first_edition_reader() -> "TypeAdapter[_FirstEdition]":
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
     """Returns the scores of every client heard so far; a personal model changes only when its client takes part.
 
-    A client that keeps its accuracy back is none of them.
+    A client that keeps its accuracy back is none of them, and neither is a hostile one of a simulation.
     """
-    return {client.id: client.scores for record in records for client in record.clients if client.scores.test}
+    told = ((record, client) for record in records for client in record.clients if client.scores.test)
+    return {client.id: client.scores for record, client in told if client.id not in record.hostile}
 
 
 def mean_measures(scores: Iterable[Scores]) -> dict[str, float]:

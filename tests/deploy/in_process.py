@@ -248,7 +248,11 @@ def federation_toml(recipe: Mapping[str, Any], names: list[str], **deploy: Any) 
             "server": table["models"]["server"],
             "prototypes": table["models"]["archs"] if settings.method.groups == "architecture" else None,
         },
-        **{name: table[name] for name in ("local", "server", "rounds", "method", "privacy") if name in table},
+        **{
+            name: table[name]
+            for name in ("local", "server", "rounds", "method", "privacy", "aggregation")
+            if name in table
+        },
         "run": {key: table["run"][key] for key in ("kernel", "metrics") if key in table["run"]},
         "deploy": {"deadline": 30.0, "join_deadline": 30.0, **deploy},
     }

@@ -14,6 +14,7 @@ from typing_extensions import override
 from fedssa.core.client import ClientInfo
 from fedssa.core.context import Context
 from fedssa.deploy.messages import Refusal, to_records
+from fedssa.deploy.server.run import DeployedRun
 from fedssa.deploy.server.sites import MAX_TRIES
 from fedssa.deploy.site.disk import read_saved
 from fedssa.errors import AnswerError, RunDirError
@@ -22,7 +23,7 @@ from fedssa.methods.fedssa import ClassRows
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
 from tests.deploy.in_process import InProcessGrid, Sites, node, sites_of
-from tests.deploy.wrong import NOT_SIGNED, WRONG
+from tests.deploy.wrong import NOT_SIGNED, WRONG, with_tensors
 from tests.tiny import FEW, tiny
 
 TABLE = tiny(data=FEW, rounds={"total": 3, "fraction": 1.0})
@@ -262,6 +263,25 @@ class Unreadable(InProcessGrid):
         if any(r.metadata.src_node_id == node(BAD) and r.metadata.message_type == "train" for r in replies):
             raise EOFError("a message that ends too soon")
         return replies
+
+
+def test_an_upload_that_is_long_beside_the_others_is_dropped_and_the_median_survives_a_restart(
+    tmp_path: Path, without: list[RoundRecord]
+) -> None:
+    sites = sites_of(TABLE, tmp_path, norm_bound_ratio=20.0)
+    grid = sites.grid()
+    grid.tamper[node(BAD)] = with_tensors(rows=lambda rows: rows * 1e3)
+    stop_after(1, sites, grid)
+    assert list(sites.run(grid, resume=True))[-1] == without[-1]
+    reasons = [event.reason or "" for event in sites.faults() if event.kind == "dropped"]
+    said = r"the norm of its upload is (\S+), more than deploy\.norm_bound_ratio = 20 times (\S+), the median of all"
+    for reason in reasons:
+        found = re.match(said, reason)
+        assert found is not None
+        assert float(found[1]) > 20 * float(found[2])
+    assert len(reasons) == 3
+    known = DeployedRun(RunDir.open(tmp_path / "run"), sites.federation).checkpoint.known
+    assert sorted(known.norms) == [0, 2, 3]
 
 
 def test_a_reply_that_flower_cannot_read_is_dropped_too(tmp_path: Path, without: list[RoundRecord]) -> None:

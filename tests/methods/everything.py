@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, ids, probabilities
@@ -24,7 +25,6 @@ from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.split import header_rows, set_header_rows
 from fedssa.core.training import Batch, Phase, mean_representations, outputs
-from fedssa.methods.parts.means import mean
 
 
 @message

@@ -1,6 +1,6 @@
-"""A context tells hooks the round, the task, the seed and the public data; the server's can also train."""
+"""A context tells hooks the round, the task, the seed and the public data; the server's can average and train."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fedssa.core.averaging import Cuts, Mean, Rule, average
 from fedssa.core.fitting import Batch, Fitted, Step, Training, fit, num_batches
 from fedssa.core.noise import Noise, NoiseFrom, NoiseStream, from_seed, from_system
 from fedssa.core.public import Public
@@ -64,10 +65,19 @@ class ServerContext(Context):
     count_flops: CountFlops | None = field(default=None, repr=False)
     flops: list[int] = field(default_factory=list, repr=False)  # of this round's trainings
     is_rehearsal: bool = False  # then it trains nothing before the first round, which may take long
+    rule: Rule = field(default_factory=Mean)  # by which it averages: [aggregation]
+    cuts: Cuts = field(default_factory=Cuts, repr=False)  # of this round
 
     @override
     def at(self, t: int) -> Self:
-        return replace(self, t=t, flops=[])
+        return replace(self, t=t, flops=[], cuts=Cuts())
+
+    def mean(self, values: Mapping[int, Tensor], weights: Sequence[float] | None = None) -> Tensor:
+        """Averages what clients have uploaded, by their ids, as [aggregation] says; without weights, all count alike.
+
+        Rules other than the mean have no use for weights.
+        """
+        return average(values, [1] * len(values) if weights is None else weights, self.rule, self.cuts)
 
     def fit(
         self,

@@ -1,5 +1,6 @@
 """Each field of a message says beside it what it may hold: its type, its shape in the paper's letters, its range."""
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -67,6 +68,10 @@ class Shaped(Rule):
             said = f"{_short(self.dtype)} [{', '.join(self.dims)}]"
             known = f" = {list(wanted)}" if wanted else ""
             raise AnswerError(f"{name} is {_short(value.dtype)} {list(shape)}, not {said}{known}")
+
+    def led_back(self, value: Tensor) -> Tensor:
+        """Returns finite numbers as the field may hold them, if they are of its type and shape."""
+        return value
 
 
 def f32(*dims: str) -> Shaped:
@@ -158,6 +163,12 @@ class _Probabilities(Shaped):
         if not bool(((value >= 0).all(dim=-1) & ((sums - 1).abs() <= ON_THE_SIMPLEX)).all()):
             raise AnswerError(f"{name} has rows that are no probabilities (at least 0, sum 1)")
 
+    @override
+    def led_back(self, value: Tensor) -> Tensor:
+        above = value.double().clamp(min=0)
+        total = above.sum(dim=-1, keepdim=True)
+        return torch.where(total > 0, above / total, 1 / value.shape[-1]).to(value.dtype)
+
 
 def probabilities(*dims: str) -> Shaped:
     """The field holds rows that are at least 0 and sum to 1."""
@@ -172,10 +183,29 @@ class _Bounded(Shaped):
         if bool(((value.abs() > LARGEST_LOGIT) & value.isfinite()).any()):
             raise AnswerError(f"{name} has logits beyond ±{LARGEST_LOGIT:,}")
 
+    @override
+    def led_back(self, value: Tensor) -> Tensor:
+        return value.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
+
 
 def bounded(*dims: str) -> Shaped:
     """The field holds logits, of which none is absurdly large."""
     return _Bounded(torch.float32, dims)
+
+
+@dataclass(frozen=True)
+class _Scores(Shaped):
+    low: float
+    high: float
+
+    @override
+    def led_back(self, value: Tensor) -> Tensor:
+        return value.clamp(self.low, self.high)
+
+
+def scores(dim: str, low: float, high: float) -> Shaped:
+    """The field holds one score for each sample, whose range its method checks."""
+    return _Scores(torch.float32, (dim,), low, high)
 
 
 @dataclass(frozen=True)
@@ -195,6 +225,14 @@ class _Gram(Shaped):
         allowed = SLACK_OF_GRAM * (norms[row] * norms[column]).sqrt()
         if bool(value.isfinite().all() & ((norms < 0).any() | (value.abs() > allowed).any())):
             raise AnswerError(f"{name} is no Gram matrix: |K_ij| should be at most √(K_ii·K_jj), K_ii at least 0")
+
+    @override
+    def led_back(self, value: Tensor) -> Tensor:
+        n = math.isqrt(2 * len(value))  # of n·(n + 1)/2 numbers
+        row, column = torch.triu_indices(n, n)
+        diagonal = value.abs()[row == column].double()
+        allowed = (diagonal[row] * diagonal[column]).sqrt().to(value.dtype)
+        return torch.where(row == column, allowed, torch.maximum(torch.minimum(value, allowed), -allowed))
 
 
 def gram_of(of: str) -> Shaped:

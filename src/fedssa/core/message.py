@@ -237,7 +237,8 @@ def _made_message(kind: Any, node: Any, path: str, left: Tensors) -> Any:
     parts = {}
     for f in fields(cls):
         part = said.pop(f.name, _NOTHING)
-        if part is _NOTHING and _is_plain(known[f.name]) and f.default is not MISSING:
+        has_default = f.default is not MISSING or f.default_factory is not MISSING
+        if part is _NOTHING and _is_plain(known[f.name]) and has_default:
             continue
         parts[f.name] = _made(known[f.name], part, _join(path, f.name), left)
     if said:

@@ -94,6 +94,9 @@ class Method(ABC, Generic[Server, Down, Up]):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # of the recipe's other sections, if it has its own
     kinds: ClassVar[tuple[str, ...]] = ("head",)  # all kinds of inference that its `predict` may name, headline first
     at_sites: ClassVar[Mapping[str, Any]] = {}  # its options that have another default across sites
+    averages: ClassVar[bool] = (
+        False  # all it takes from several clients goes through ctx.mean, which [aggregation] rules
+    )
     num_views: ClassVar[int] = 1  # augmented views of a batch; if more, `loss` gets x as [views, B, ...]
 
     # These say how it is shown.

@@ -1,7 +1,7 @@
 """The server runs its half of a round here; the Federation protocol hides where the clients are."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -87,10 +87,12 @@ def run_rounds(
     history: Sequence[RoundRecord] = (),
     server: Any = None,
     num_clients: int | None = None,
+    hostile: Collection[int] = (),
 ) -> Iterator[Round]:
     """Yields the start (t = -1) and every round; with the records and server state so far, it goes on from there.
 
-    `num_clients` is the N that cohorts are drawn from if some may join late; by default it is all that join.
+    `num_clients` is the N that cohorts are drawn from if some may join late; by default it is all that join. Accuracy
+    is that of all clients but the hostile ones, which a simulation may have.
     """
     infos = {info.id: info for info in federation.join(evaluate_start=evaluate_start and not history)}
     num_clients = num_clients or len(infos)
@@ -100,8 +102,9 @@ def run_rounds(
         with torch.inference_mode(mode=False), one_thread(), using("torch"), seeded(ctx.seed, "server"):
             server = owned(method.server_init(begin))
         starts = [ClientRecord(info.id, info.start) for info in infos.values() if info.start is not None]
-        scores.hear({start.id: start.scores for start in starts})
-        yield Round(replace(_record(-1, starts, scores, server), server_flops=_server_flops(begin)), server)
+        scores.hear({start.id: start.scores for start in starts if start.id not in hostile})
+        first = replace(_record(-1, starts, scores, server), server_flops=_server_flops(begin))
+        yield Round(replace(first, hostile=tuple(hostile)), server)
     for t in range(max(0, len(history) - 1), rounds.total):
         now, participants = ctx.at(t), cohort(num_clients, rounds.fraction, ctx.seed, t)
         if len(infos) < num_clients:
@@ -113,8 +116,9 @@ def run_rounds(
         if diverged and (not answers or rounds.are_too_many(len(diverged), len(participants))):
             raise diverged[0]
         before, server = server, _aggregated(method, server, answers, infos, now)
-        scores.hear({answer.client: answer.scores for answer in answers if answer.scores.test})
-        clients = [_client_record(answer, downlinks[answer.client]) for answer in answers]
+        honest = [answer for answer in answers if answer.scores.test and answer.client not in hostile]
+        scores.hear({answer.client: answer.scores for answer in honest})
+        clients = [_client_record(answer, downlinks[answer.client], now) for answer in answers]
         with one_thread():
             metrics = method.metrics(before, server)
         record = replace(
@@ -123,6 +127,8 @@ def run_rounds(
             absent=tuple(sorted(set(participants) - {each.client for each in heard})),
             server_flops=_server_flops(now),
             diverged=tuple(error.client for error in diverged if error.client is not None),
+            too_few=now.cuts.too_few.total(),
+            hostile=tuple(hostile),
         )
         yield Round(record, server)
 
@@ -157,7 +163,7 @@ def _uploads(answers: Sequence[AnyAnswer], infos: Mapping[int, ClientInfo]) -> l
     return [Upload(info, answer.payload) for info, answer in zip(told, answers, strict=True)]
 
 
-def _client_record(answer: AnyAnswer, down: Any) -> ClientRecord:
+def _client_record(answer: AnyAnswer, down: Any, ctx: ServerContext) -> ClientRecord:
     return ClientRecord(
         id=answer.client,
         scores=answer.scores,
@@ -172,6 +178,7 @@ def _client_record(answer: AnyAnswer, down: Any) -> ClientRecord:
         upload_digest=digest(answer.payload),
         state_digest=answer.state_digest,
         tuning_flops=answer.tuning_flops,
+        cut=ctx.cuts.share(answer.client),
     )
 
 

@@ -179,10 +179,13 @@ def answer_in(
 
 def check_norm(payload: object, bound: float) -> None:
     """Raises AnswerError if an upload is longer, as a vector, than the coordinator allows."""
-    floats = (tensor.double() for tensor in tensors_in(payload).values() if tensor.is_floating_point())
-    norm = math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))  # a float's square may overflow
-    if norm > bound:
+    if (norm := norm_of(payload)) > bound:
         raise AnswerError(f"the norm of its upload is {norm:.3g}, more than deploy.norm_bound = {bound:g}")
+
+
+def norm_of(payload: object) -> float:
+    floats = (tensor.double() for tensor in tensors_in(payload).values() if tensor.is_floating_point())
+    return math.sqrt(sum(float((tensor * tensor).sum()) for tensor in floats))  # a float's square may overflow
 
 
 def encoded_bytes(part: Message | RecordDict | ConfigRecord) -> int:

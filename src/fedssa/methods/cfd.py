@@ -48,9 +48,8 @@ from fedssa.methods.parts.coded_labels import (
     undelta,
     whole,
 )
-from fedssa.methods.parts.means import mean
 from fedssa.methods.parts.model import loaded
-from fedssa.methods.parts.public_outputs import next_probabilities, soft_cross_entropy
+from fedssa.methods.parts.public_outputs import mean_probabilities, next_probabilities, soft_cross_entropy
 from fedssa.methods.parts.server_model import distil, outputs_of
 
 
@@ -98,6 +97,7 @@ class CFD(Method[Server, Down, Labels]):
     travels: ClassVar = ("outputs",)
     server_trains: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"epochs": 5}}  # over X
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#96783c"
 
     bits_up: Annotated[int, Ge(1), Le(32)] = 1  # b of the clients' labels: 1 to 8, or 32 for whole floats
@@ -173,7 +173,7 @@ class CFD(Method[Server, Down, Labels]):
         said = {k: undelta(labels, server.said.get(k, labels.values)) for k, labels in _usable(uploads, server)}
         if not said:
             return server
-        target = mean([decoded(codes, ctx.task.num_classes) for codes in said.values()], [1] * len(said))
+        target = mean_probabilities({k: decoded(codes, ctx.task.num_classes) for k, codes in said.items()}, ctx)
         model = loaded(ctx.task.server_start(ctx.seed), server.model)
         distil(model, ctx.public_now, target, ctx)
         codes = quantise(softmax(outputs_of(model, ctx.public_now, ctx), dim=1), self.bits_down)

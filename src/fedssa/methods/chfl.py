@@ -52,6 +52,7 @@ class CHFL(Method[GlobalHeader, Header, Header]):
 
     travels: ClassVar = ("headers",)
     kinds: ClassVar[tuple[str, ...]] = ("head", "global")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#d27896"
 
     lam: Annotated[float, Ge(0)] = 1.0  # of the distillation
@@ -89,7 +90,7 @@ class CHFL(Method[GlobalHeader, Header, Header]):
 
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
-        return mean_header(uploads, self.weights)
+        return mean_header(uploads, self.weights, ctx)
 
     @override
     def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import probabilities
@@ -34,7 +35,6 @@ from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, Phase
 from fedssa.methods.parts.first_round import attend, is_first_round, keep_attendance
-from fedssa.methods.parts.means import mean
 from fedssa.methods.parts.public_outputs import Outputs, next_probabilities, soft_cross_entropy
 from fedssa.methods.parts.robust import FEWEST, filtered_mean, median_on_simplex
 

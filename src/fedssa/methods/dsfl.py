@@ -26,8 +26,13 @@ from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, Phase
-from fedssa.methods.parts.means import mean
-from fedssa.methods.parts.public_outputs import Outputs, SoftLabels, next_probabilities, soft_cross_entropy
+from fedssa.methods.parts.public_outputs import (
+    Outputs,
+    SoftLabels,
+    mean_probabilities,
+    next_probabilities,
+    soft_cross_entropy,
+)
 
 
 @final
@@ -37,6 +42,7 @@ class DSFL(Method[SoftLabels, Outputs, Outputs]):
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
     travels: ClassVar = ("outputs",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#fc4e8e"
 
     distill_epochs: Annotated[int, Ge(1)] = 5  # E_d
@@ -65,5 +71,5 @@ class DSFL(Method[SoftLabels, Outputs, Outputs]):
 
     @override
     def aggregate(self, server: SoftLabels, uploads: Sequence[Upload[Outputs]], ctx: ServerContext) -> SoftLabels:
-        average = mean([upload.payload.outputs for upload in uploads], [1] * len(uploads))
+        average = mean_probabilities({info.id: up.outputs for info, up in uploads}, ctx)
         return SoftLabels(average if self.aggregation == "sa" else softmax(average / self.temperature, dim=1))

@@ -69,6 +69,7 @@ class FCCL(Method[Consensus, Logits, Logits]):
 
     needs_public: ClassVar[Literal["unlabelled"]] = "unlabelled"
     travels: ClassVar = ("outputs",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#513784"
 
     pretrain_epochs: Annotated[int, Ge(1)] = 50  # E_pre, of a client's first round
@@ -129,7 +130,7 @@ class FCCL(Method[Consensus, Logits, Logits]):
 
     @override
     def aggregate(self, server: Consensus, uploads: Sequence[Upload[Logits]], ctx: ServerContext) -> Consensus:
-        return consensus(uploads)
+        return consensus(uploads, ctx)
 
 
 def standardised(z: Tensor) -> Tensor:

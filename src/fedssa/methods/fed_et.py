@@ -46,7 +46,7 @@ from fedssa.methods.parts.group_models import (
     mean_by_group,
     prototypes_at_start,
 )
-from fedssa.methods.parts.means import kl_of_each, mean_state
+from fedssa.methods.parts.means import kl_of_each, mean_state, num_samples
 from fedssa.methods.parts.model import loaded, predict_by_head_and_received, take_over
 from fedssa.methods.parts.server_model import train_on
 
@@ -107,10 +107,10 @@ class FedET(Method[Models, GroupWeights, GroupWeights]):
     @override
     def aggregate(self, server: Models, uploads: Sequence[Upload[GroupWeights]], ctx: ServerContext) -> Models:
         large = loaded(ctx.task.server_start(ctx.seed), server.large)
-        copy_in(mean_header(uploads), header_in(module_state(large)))
-        self._teach(large, consensus(torch.stack(logits_of(uploads, ctx.public_now, ctx))), ctx)
+        copy_in(mean_header(uploads, ctx), header_in(module_state(large)))
+        self._teach(large, consensus(torch.stack(list(logits_of(uploads, ctx.public_now, ctx).values()))), ctx)
         header = header_in(module_state(large))
-        means = mean_by_group(server.prototypes, uploads)
+        means = mean_by_group(server.prototypes, uploads, ctx)
         handed_out = {group: GroupWeights(means[group].w | header) for group in means}
         return Models(handed_out, module_state(large))
 
@@ -131,9 +131,8 @@ def header_in(weights: Tensors) -> Tensors:
     return {name: tensor for name, tensor in weights.items() if name.startswith("header.")}
 
 
-def mean_header(uploads: Sequence[Upload[GroupWeights]]) -> Tensors:
-    samples = [upload.info.num_train for upload in uploads]
-    return mean_state([header_in(upload.payload.w) for upload in uploads], samples)
+def mean_header(uploads: Sequence[Upload[GroupWeights]], ctx: ServerContext) -> Tensors:
+    return mean_state({info.id: header_in(up.w) for info, up in uploads}, ctx, num_samples(uploads))
 
 
 def consensus(logits: Tensor) -> Consensus:

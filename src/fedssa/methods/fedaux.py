@@ -34,7 +34,7 @@ from typing_extensions import override
 
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
-from fedssa.core.fields import f32
+from fedssa.core.fields import scores
 from fedssa.core.message import message
 from fedssa.core.method import Method, Upload
 from fedssa.core.samples import Inputs
@@ -71,7 +71,9 @@ class Down:
 @message
 class Up:
     model: GroupWeights  # θ_k
-    scores: Annotated[Tensor, f32("D")]  # one for each sample of X^dist; none once the server has them
+    scores: Annotated[
+        Tensor, scores("D", MORE_THAN_ZERO, 1.0)
+    ]  # one for each sample of X^dist; none once the server has them
 
 
 @message
@@ -191,7 +193,7 @@ class FedAUX(Method[Models, Down, Up]):
         assert ctx.public is not None
         scores = server.scores | {info.id: up.scores for info, up in uploads if len(up.scores)}
         models = [Upload(info, up.model) for info, up in uploads]
-        prototypes = mean_by_group(server.prototypes, models)
+        prototypes = mean_by_group(server.prototypes, models, ctx)
         now, rest = ctx.public.indices(ctx.seed, ctx.t), self.parts_of(ctx)[1]
         now = now[torch.isin(now, rest)]
         teachers = [upload for upload in models if upload.info.id in scores]
@@ -199,7 +201,7 @@ class FedAUX(Method[Models, Down, Up]):
             return Models(prototypes, scores)
         x, places = ctx.public.samples.take(now), torch.searchsorted(rest, now)
         weights = [scores[info.id][places] for info, _ in teachers]
-        teacher = mean_of_rows(logits_of(teachers, x, ctx), weights)
+        teacher = mean_of_rows(list(logits_of(teachers, x, ctx).values()), weights)
         return Models(distil_groups(prototypes, groups_in(models), x, teacher, ctx), scores)
 
     @override

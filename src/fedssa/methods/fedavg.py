@@ -26,7 +26,7 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.samples import Inputs
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
-from fedssa.methods.parts.means import mean_state
+from fedssa.methods.parts.means import mean_state, num_samples
 from fedssa.methods.parts.model import Weights, predict_by_head_and_received, received_from, take_over, weights_of
 
 
@@ -38,6 +38,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
     needs_same_models: ClassVar[bool] = True
     travels: ClassVar = ("models",)
     kinds: ClassVar[tuple[str, ...]] = ("head", "received")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#2310b4"
 
     @override
@@ -64,8 +65,7 @@ class FedAvg(Method[Weights, Weights, Weights]):
 
     @override
     def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
-        samples = [upload.info.num_train for upload in uploads]
-        return Weights(mean_state([upload.payload.w for upload in uploads], samples))
+        return Weights(mean_state({info.id: up.w for info, up in uploads}, ctx, num_samples(uploads)))
 
     @override
     def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:

@@ -51,6 +51,7 @@ class FedBABU(Method[Extractors, Flat, Flat]):
 
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#00a596"
 
     finetune_epochs: Annotated[int, Ge(0), Le(10**6)] = 5  # τ_f; 0: the model is evaluated as it was uploaded
@@ -96,4 +97,4 @@ class FedBABU(Method[Extractors, Flat, Flat]):
 
     @override
     def aggregate(self, server: Extractors, uploads: Sequence[Upload[Flat]], ctx: ServerContext) -> Extractors:
-        return mean_by_group(server, uploads, self.weights)
+        return mean_by_group(server, uploads, self.weights, ctx)

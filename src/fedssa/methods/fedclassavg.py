@@ -48,6 +48,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
 
     num_views: ClassVar[int] = 2
     travels: ClassVar = ("headers",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#99980b"
 
     rho: Annotated[float, Ge(0)] = 0.1  # ρ, of the proximal term
@@ -90,7 +91,7 @@ class FedClassAvg(Method[GlobalHeader, Header, Header]):
 
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
-        return mean_header(uploads, "count")
+        return mean_header(uploads, "count", ctx)
 
 
 def _one_batch(views: Tensor) -> Tensor:

@@ -39,7 +39,6 @@ from fedssa.methods.parts.group_models import (
     mean_by_group,
     prototypes_at_start,
 )
-from fedssa.methods.parts.means import mean
 from fedssa.methods.parts.model import predict_by_head_and_received, take_over
 
 
@@ -61,6 +60,7 @@ class FedDF(Method[Prototypes, GroupWeights, GroupWeights]):
     server_trains: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"server": {"epochs": 5, "batch_size": 128, "clip": 5.0}}
     kinds: ClassVar[tuple[str, ...]] = ("head", "received")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#5aa500"
 
     @override
@@ -87,8 +87,8 @@ class FedDF(Method[Prototypes, GroupWeights, GroupWeights]):
     @override
     def aggregate(self, server: Prototypes, uploads: Sequence[Upload[GroupWeights]], ctx: ServerContext) -> Prototypes:
         x = ctx.public_now
-        teacher = mean(logits_of(uploads, x, ctx), [1] * len(uploads))
-        means = mean_by_group(server.models, uploads)
+        teacher = ctx.mean(logits_of(uploads, x, ctx))
+        means = mean_by_group(server.models, uploads, ctx)
         return Prototypes(distil_groups(means, groups_in(uploads), x, teacher, ctx))
 
     @override

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, cross_entropy, linear, one_hot, relu
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import f32, ids, probabilities, sample_counts
@@ -40,7 +41,7 @@ from fedssa.core.tensors import module_state, own
 from fedssa.core.training import Batch, Phase, Training
 from fedssa.errors import SettingsError
 from fedssa.methods.parts.header import Header, replace_header
-from fedssa.methods.parts.means import kl, mean
+from fedssa.methods.parts.means import kl
 
 Ensemble = Literal["equal", "count", "losses"]
 

@@ -26,6 +26,7 @@ from annotated_types import Ge
 from torch import Tensor
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import gram_of
@@ -34,7 +35,6 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.training import Batch, Phase, all_representations, batch_of
 from fedssa.kernels.devices import CPU
 from fedssa.methods.parts.gram import cka, from_triangle, upper_triangle
-from fedssa.methods.parts.means import mean
 
 MODEST = 200  # public samples a round; of more, the matrix is large
 

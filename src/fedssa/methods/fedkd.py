@@ -100,6 +100,7 @@ class FedKD(Method[Mentee, Down, Update]):
 
     needs_shared_model: ClassVar[bool] = True
     travels: ClassVar = ("shared models",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#7f0070"
 
     t_start: Annotated[float, Gt(0), Le(1)] = 0.95  # energy that a compressed update keeps in the first round …
@@ -165,8 +166,8 @@ class FedKD(Method[Mentee, Down, Update]):
     @torch.no_grad()
     def aggregate(self, server: Mentee, uploads: Sequence[Upload[Update]], ctx: ServerContext) -> Mentee:
         mentee = {name: tensor.clone() for name, tensor in server.mentee.items()}
-        updates = [rebuild(upload.payload, mentee) for upload in uploads]
-        mean = compress(mean_state(updates, [1] * len(updates)), self.energy(ctx))
+        updates = {info.id: rebuild(up, mentee) for info, up in uploads}
+        mean = compress(mean_state(updates, ctx), self.energy(ctx))
         failed = sum(update.failed_svds or 0 for update in (mean, *(upload.payload for upload in uploads)))
         if failed and not server.failed_svds:
             warnings.warn(

@@ -28,13 +28,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softmax
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.method import Method, Upload
 from fedssa.core.samples import Inputs
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.core.training import Batch
-from fedssa.methods.parts.means import kl, mean, mean_state
+from fedssa.methods.parts.means import kl, mean_state
 from fedssa.methods.parts.model import SharedModel, Weights, loaded, weights_of
 from fedssa.methods.parts.public_outputs import soft_cross_entropy
 from fedssa.methods.parts.server_model import outputs_of, train_on
@@ -97,7 +98,7 @@ class FedKEMF(Method[Weights, Weights, Weights]):
         student = ctx.task.shared_start(ctx.seed)
         outputs = [outputs_of(loaded(student, weights), ctx.public_now, ctx) for weights in ups]
         target = self.taught(outputs)
-        loaded(student, mean_state(ups, [1] * len(ups)) if self.start == "mean" else server.w)
+        loaded(student, mean_state({info.id: up.w for info, up in uploads}, ctx) if self.start == "mean" else server.w)
 
         def loss(z: Tensor, batch: Batch) -> Tensor:
             soft = soft_cross_entropy(target[batch.index], z)

@@ -60,6 +60,7 @@ class FedMatch(Method[Extractors, Flat, Flat]):
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
     kinds: ClassVar[tuple[str, ...]] = ("head", "backbone")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#7887ff"
 
     rank: Annotated[int, Ge(1), Le(10**4)] = 32  # r, the width of the patch
@@ -89,7 +90,7 @@ class FedMatch(Method[Extractors, Flat, Flat]):
 
     @override
     def aggregate(self, server: Extractors, uploads: Sequence[Upload[Flat]], ctx: ServerContext) -> Extractors:
-        return mean_by_group(server, uploads, "equal")
+        return mean_by_group(server, uploads, "equal", ctx)
 
     @override
     def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:

@@ -47,6 +47,7 @@ class FedMD(Method[Consensus, Logits, Logits]):
     needs_public: ClassVar[Literal["labelled"]] = "labelled"
     takes_foreign_labels: ClassVar[bool] = True
     travels: ClassVar = ("outputs",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#dc62b7"
 
     public_epochs: Annotated[int, Ge(1)] = 5  # E_pub, of a client's first round
@@ -89,4 +90,4 @@ class FedMD(Method[Consensus, Logits, Logits]):
 
     @override
     def aggregate(self, server: Consensus, uploads: Sequence[Upload[Logits]], ctx: ServerContext) -> Consensus:
-        return consensus(uploads)
+        return consensus(uploads, ctx)

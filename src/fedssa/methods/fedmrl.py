@@ -32,7 +32,7 @@ from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.core.training import Batch
 from fedssa.errors import SettingsError
-from fedssa.methods.parts.means import mean_state
+from fedssa.methods.parts.means import mean_state, num_samples
 from fedssa.methods.parts.model import SharedModel, Weights, weights_of
 
 WIDTH = 100  # d1 where d is not less
@@ -50,6 +50,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
     needs_shared_model: ClassVar[bool] = True
     travels: ClassVar = ("shared models",)
     kinds: ClassVar[tuple[str, ...]] = ("head", "small")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#964ba5"
 
     d1: Annotated[int, Ge(0)] = 0  # width of the small net's representation; 0: 100, or models.width if that is less
@@ -100,8 +101,7 @@ class FedMRL(Method[Weights, Weights, Weights]):
 
     @override
     def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
-        samples = [upload.info.num_train for upload in uploads]
-        return Weights(mean_state([upload.payload.w for upload in uploads], samples))
+        return Weights(mean_state({info.id: up.w for info, up in uploads}, ctx, num_samples(uploads)))
 
     @override
     def predict(self, client: Client, x: Inputs) -> dict[str, Tensor]:

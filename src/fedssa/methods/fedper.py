@@ -32,6 +32,7 @@ class FedPer(Method[Extractors, Flat, Flat]):
 
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#006969"
     presets: ClassVar = {"fedsim": Preset({"weights": "count"}, "#3c2d2d")}
 
@@ -52,4 +53,4 @@ class FedPer(Method[Extractors, Flat, Flat]):
 
     @override
     def aggregate(self, server: Extractors, uploads: Sequence[Upload[Flat]], ctx: ServerContext) -> Extractors:
-        return mean_by_group(server, uploads, self.weights)
+        return mean_by_group(server, uploads, self.weights, ctx)

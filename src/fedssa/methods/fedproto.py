@@ -65,6 +65,7 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
 
     travels: ClassVar = ("prototypes",)
     kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#0066ef"
 
     lam: Annotated[float, Ge(0)] = 1.0  # λ, of the pull towards the prototypes
@@ -104,8 +105,8 @@ class FedProto(Method[GlobalPrototypes, Down, Up]):
     def aggregate(
         self, server: GlobalPrototypes, uploads: Sequence[Upload[Up]], ctx: ServerContext
     ) -> GlobalPrototypes:
-        reported = [WeightedRows(up.classes, up.prototypes, self._weights(up.counts)) for _, up in uploads]
-        prototypes, uploaded = mean_by_class(reported, server.prototypes)
+        reported = {info.id: WeightedRows(up.classes, up.prototypes, self._weights(up.counts)) for info, up in uploads}
+        prototypes, uploaded = mean_by_class(reported, server.prototypes, ctx)
         return GlobalPrototypes(prototypes, server.known | uploaded)
 
     def _weights(self, number: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class FedRep(Method[Extractors, Flat, Flat]):
 
     groups: ClassVar[Literal["layout"]] = "layout"
     travels: ClassVar = ("extractors",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#6e5c88"
     presets: ClassVar = {
         "fedalt": Preset(
@@ -72,4 +73,4 @@ class FedRep(Method[Extractors, Flat, Flat]):
 
     @override
     def aggregate(self, server: Extractors, uploads: Sequence[Upload[Flat]], ctx: ServerContext) -> Extractors:
-        return mean_by_group(server, uploads, self.weights)
+        return mean_by_group(server, uploads, self.weights, ctx)

@@ -70,6 +70,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
     """Class rows of the header are averaged class by class and fused back with a decaying weight."""
 
     travels: ClassVar = ("class rows",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#d7191c"
     presets: ClassVar = {  # the ablations of the paper's appendix
         "m1-a": Preset({"shared_rows": "all", "scope": "all", "fusion": "replace"}, "#7335cb"),
@@ -136,7 +137,7 @@ class FedSSA(Method[GlobalRows, ClassRows, ClassRows]):
         latest = {upload.info.id: upload.payload for upload in uploads}
         if self.participants == "memory":
             latest = server.uploads | latest
-        rows, uploaded = mean_by_class([_weighted(latest[k]) for k in sorted(latest)], server.rows)
+        rows, uploaded = mean_by_class({k: _weighted(latest[k]) for k in sorted(latest)}, server.rows, ctx)
         return GlobalRows(rows, server.known | uploaded, latest if self.participants == "memory" else {})
 
     @override

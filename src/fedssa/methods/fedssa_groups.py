@@ -94,6 +94,7 @@ class FedSSAGroups(Method[Shared, Down, Up]):
     defaults: ClassVar = {"models": {"header_scale": 3.0}}
     travels: ClassVar = ("class rows", "prototypes", "extractors")
     kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#964b00"
 
     extractors: bool = True  # share extractors, among clients of one architecture
@@ -176,18 +177,18 @@ class FedSSAGroups(Method[Shared, Down, Up]):
 
     @override
     def aggregate(self, server: Shared, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Shared:
-        ups = [(up.classes, up) for _, up in uploads if up.classes is not None]
-        equally = [WeightedRows(s, up.rows, torch.ones(len(s))) for s, up in ups if up.rows is not None]
-        by_count = [
-            WeightedRows(s, up.prototypes, up.counts)
-            for s, up in ups
+        ups = [(info.id, up.classes, up) for info, up in uploads if up.classes is not None]
+        equally = {k: WeightedRows(s, up.rows, torch.ones(len(s))) for k, s, up in ups if up.rows is not None}
+        by_count = {
+            k: WeightedRows(s, up.prototypes, up.counts)
+            for k, s, up in ups
             if up.prototypes is not None and up.counts is not None
-        ]
-        rows, with_rows = mean_by_class(equally, server.rows)
-        prototypes, with_prototypes = mean_by_class(by_count, server.prototypes)
+        }
+        rows, with_rows = mean_by_class(equally, server.rows, ctx)
+        prototypes, with_prototypes = mean_by_class(by_count, server.prototypes, ctx)
         known = server.known | with_rows | with_prototypes
         extractors = list(_extractors(server, uploads))
-        return Shared(rows, prototypes, known, mean_by_group(server.extractors, extractors, "count"))
+        return Shared(rows, prototypes, known, mean_by_group(server.extractors, extractors, "count", ctx))
 
     @override
     def check(self, up: Up, info: ClientInfo, ctx: Context) -> None:

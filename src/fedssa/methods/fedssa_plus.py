@@ -73,6 +73,7 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
 
     travels: ClassVar = ("class rows", "prototypes")
     kinds: ClassVar[tuple[str, ...]] = ("head", "prototype")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#e0772e"
 
     mu0: Annotated[float, Gt(0), Le(1)] = 0.5  # as in FedSSA
@@ -120,11 +121,11 @@ class FedSSAPlus(Method[GlobalClasses, Down, Up]):
 
     @override
     def aggregate(self, server: GlobalClasses, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> GlobalClasses:
-        ups = [upload.payload for upload in uploads]
-        equally = [WeightedRows(up.classes, up.rows, torch.ones_like(up.counts)) for up in ups]
-        by_count = [WeightedRows(up.classes, up.prototypes, up.counts) for up in ups]
-        rows, uploaded = mean_by_class(equally, server.rows)
-        prototypes, _ = mean_by_class(by_count, server.prototypes)
+        ups = {info.id: up for info, up in uploads}
+        equally = {k: WeightedRows(up.classes, up.rows, torch.ones_like(up.counts)) for k, up in ups.items()}
+        by_count = {k: WeightedRows(up.classes, up.prototypes, up.counts) for k, up in ups.items()}
+        rows, uploaded = mean_by_class(equally, server.rows, ctx)
+        prototypes, _ = mean_by_class(by_count, server.prototypes, ctx)
         return GlobalClasses(rows, prototypes, server.known | uploaded)
 
     @override

@@ -133,8 +133,8 @@ class FedTGP(Method[Trainable, Down, Up]):
 
     @override
     def aggregate(self, server: Trainable, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Trainable:
-        each = [WeightedRows(up.classes, up.prototypes, torch.ones(len(up.classes))) for _, up in uploads]
-        means, uploaded = mean_by_class(each, torch.zeros_like(server.prototypes))
+        each = {info.id: WeightedRows(up.classes, up.prototypes, torch.ones(len(up.classes))) for info, up in uploads}
+        means, uploaded = mean_by_class(each, torch.zeros_like(server.prototypes), ctx)
         delta, tgp = self.margin_of(means[uploaded]), TGP(server)
         ctx.fit(
             tgp,

@@ -35,6 +35,7 @@ class FML(Method[Weights, Weights, Weights]):
 
     needs_shared_model: ClassVar[bool] = True
     travels: ClassVar = ("shared models",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#68600c"
 
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5  # of cross-entropy in the private model's loss
@@ -71,4 +72,4 @@ class FML(Method[Weights, Weights, Weights]):
 
     @override
     def aggregate(self, server: Weights, uploads: Sequence[Upload[Weights]], ctx: ServerContext) -> Weights:
-        return Weights(mean_state([upload.payload.w for upload in uploads], [1] * len(uploads)))
+        return Weights(mean_state({info.id: up.w for info, up in uploads}, ctx))

@@ -40,7 +40,7 @@ from fedssa.core.task import Task
 from fedssa.core.tensors import Layout, copy_in, layout_of, module_state
 from fedssa.core.training import Batch, Phase, outputs
 from fedssa.methods.parts.first_round import attend, is_first_round, keep_attendance
-from fedssa.methods.parts.means import mean, mean_state
+from fedssa.methods.parts.means import mean_state
 from fedssa.methods.parts.public_labels import keep_public_header, public_pretraining
 
 HIDDEN = (128, 64)
@@ -75,6 +75,7 @@ class FSFL(Method[Consensus, Consensus, Up]):
     needs_public: ClassVar[Literal["labelled"]] = "labelled"
     takes_foreign_labels: ClassVar[bool] = True
     travels: ClassVar = ("outputs", "shared models")
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#5a5ac3"
     at_sites: ClassVar[Mapping[str, Any]] = {"domains": "binary"}
 
@@ -168,5 +169,5 @@ class FSFL(Method[Consensus, Consensus, Up]):
 
     @override
     def aggregate(self, server: Consensus, uploads: Sequence[Upload[Up]], ctx: ServerContext) -> Consensus:
-        ups, alike = [upload.payload for upload in uploads], [1] * len(uploads)
-        return Consensus(mean_state([up.domain for up in ups], alike), mean([up.logits for up in ups], alike))
+        domain = mean_state({info.id: up.domain for info, up in uploads}, ctx)
+        return Consensus(domain, ctx.mean({info.id: up.logits for info, up in uploads}))

@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, softmax
 from typing_extensions import override
 
+from fedssa.core.averaging import mean
 from fedssa.core.client import Client, ClientInfo
 from fedssa.core.context import Context, ServerContext
 from fedssa.core.message import message
@@ -33,7 +34,6 @@ from fedssa.core.method import Method, Upload
 from fedssa.core.task import Task
 from fedssa.core.training import Batch, Phase, Training, outputs
 from fedssa.errors import SettingsError
-from fedssa.methods.parts.means import mean
 from fedssa.methods.parts.public_outputs import Outputs
 from fedssa.methods.parts.simplex import projected
 

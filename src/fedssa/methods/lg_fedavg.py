@@ -27,6 +27,7 @@ class LGFedAvg(Method[GlobalHeader, Header, Header]):
     """The whole header is averaged and replaced; the extractor stays local."""
 
     travels: ClassVar = ("headers",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#008e3b"
 
     weights: Literal["equal", "count"] = "equal"  # count: by the client's training samples
@@ -46,4 +47,4 @@ class LGFedAvg(Method[GlobalHeader, Header, Header]):
 
     @override
     def aggregate(self, server: GlobalHeader, uploads: Sequence[Upload[Header]], ctx: ServerContext) -> GlobalHeader:
-        return mean_header(uploads, self.weights)
+        return mean_header(uploads, self.weights, ctx)

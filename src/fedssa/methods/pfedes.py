@@ -33,7 +33,7 @@ from fedssa.core.seeds import seeded
 from fedssa.core.task import Task
 from fedssa.core.tensors import Layout, copy_in, layout_of, module_state
 from fedssa.core.training import Batch, Phase
-from fedssa.methods.parts.means import mean_state
+from fedssa.methods.parts.means import mean_state, num_samples
 
 HIDDEN = 8  # channels or units between the proxy's two layers
 
@@ -74,6 +74,7 @@ class PFedES(Method[ProxyWeights, ProxyWeights, ProxyWeights]):
 
     needs_float_inputs: ClassVar[str] = "changes inputs"
     travels: ClassVar = ("shared models",)
+    averages: ClassVar[bool] = True
     colour: ClassVar[str] = "#69003c"
 
     mu: Annotated[float, Ge(0), Le(0.5)] = 0.5  # weight of the proxy's inputs in the net's loss
@@ -125,5 +126,4 @@ class PFedES(Method[ProxyWeights, ProxyWeights, ProxyWeights]):
     def aggregate(
         self, server: ProxyWeights, uploads: Sequence[Upload[ProxyWeights]], ctx: ServerContext
     ) -> ProxyWeights:
-        samples = [upload.info.num_train for upload in uploads]
-        return ProxyWeights(mean_state([upload.payload.w for upload in uploads], samples))
+        return ProxyWeights(mean_state({info.id: up.w for info, up in uploads}, ctx, num_samples(uploads)))

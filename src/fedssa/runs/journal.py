@@ -61,6 +61,7 @@ class Journal:
             self._note_norms(record)
         self._warned = False
         self._has_diverged = any(record.diverged for record in self.records)
+        self._had_too_few = any(record.too_few for record in self.records)
         self.last_timing: dict[str, Any] = {}  # what timings.jsonl says of the last round
 
     def roll_back(self) -> None:
@@ -107,6 +108,7 @@ class Journal:
         self._note_norms(record)
         self._warn_of_growth(record)
         self._warn_of_divergence(record)
+        self._warn_of_too_few(record)
 
     def _note_norms(self, record: RoundRecord) -> None:
         for client in record.clients:
@@ -139,6 +141,17 @@ class Journal:
             )
             warnings.warn(
                 f"round {record.t}: {told}; try a smaller local.lr{self._where}",
+                FedSSAWarning,
+                stacklevel=4,
+            )
+
+    def _warn_of_too_few(self, record: RoundRecord) -> None:
+        """Tells the first time that a rule of aggregation could not work; the records tell of every time."""
+        if record.too_few and not self._had_too_few:
+            self._had_too_few = True
+            warnings.warn(
+                f"round {record.t}: {record.too_few} of the rows or tensors had too few uploads for aggregation.rule, "
+                "so that their mean was taken, which a single hostile client can lead anywhere",
                 FedSSAWarning,
                 stacklevel=4,
             )

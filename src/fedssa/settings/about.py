@@ -16,6 +16,8 @@ from fedssa.settings.recipe import SECTIONS, PublicSource, Settings
 from fedssa.settings.sections import fixed, is_preset, own_defaults
 from fedssa.settings.training import BESIDE_LR, LocalSection, ServerSection
 
+RARE = ("public", "server", "privacy", "aggregation", "hostile")  # sections that most recipes do not have
+
 
 def about(settings: Settings, command: str | None = None) -> dict[str, Any]:
     """`command` repeats the run; it is given by a caller that knows a shorter one than the run's recipe."""
@@ -49,7 +51,7 @@ def without_defaults(settings: Settings) -> dict[str, Any]:
     for section in SECTIONS:
         table, usual = settings.table.get(section, {}), _defaults(settings, section)
         said = {key: value for key, value in table.items() if value is not None and usual.get(key) != value}
-        if said or section not in ("public", "server", "privacy"):  # most recipes have none of them
+        if said or section not in RARE:
             left[section] = said
     return left
 

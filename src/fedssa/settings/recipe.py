@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from fedssa.core.averaging import Mean, Rule
 from fedssa.core.client import AnyMethod
+from fedssa.core.hostile import Attack
 from fedssa.core.privacy import Privacy
 from fedssa.core.rounds import Rounds
 from fedssa.core.training import LocalTraining, Training
@@ -26,6 +28,7 @@ from fedssa.kernels.devices import refuse_unknown as refuse_unknown_device
 from fedssa.methods import METHODS, PRESETS
 from fedssa.models import ModelFactory
 from fedssa.partition import PARTITIONS, Partition
+from fedssa.settings.aggregation import chosen_attack, chosen_rule, refuse_idle
 from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
 from fedssa.settings.labels import Entry, groups_of, label
 from fedssa.settings.later import without_later_defaults
@@ -87,6 +90,8 @@ class Settings:
     server: Training
     public: PublicSlice | PublicSource | None
     privacy: Privacy | None  # of uploads
+    aggregation: Rule
+    hostile: Attack | None
     archs: list[Arch] = field(compare=False, repr=False)  # that clients may have
     known_models: dict[str, Arch] = field(compare=False, repr=False)  # these and all others, by their labels
     table: Table  # the same as a plain table with every default filled in, but for settings that came later
@@ -147,7 +152,10 @@ class Settings:
 
 PUBLIC_TO_ADD = '[public] name = "slice", share = 0.1, per_round = 0'
 DEFAULT_NAMES = {"data": "digits", "partition": "classes", "method": "fedssa"}
-SECTIONS = ("data", "public", "partition", "models", "local", "server", "rounds", "method", "privacy", "run")
+SECTIONS = (
+    "data", "public", "partition", "models", "local", "server", "rounds", "method", "privacy", "aggregation", "hostile",
+    "run",
+)  # fmt: skip
 
 
 def read_recipe(path: Path) -> Table:
@@ -224,13 +232,19 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     privacy = parse_section("privacy", Privacy, given["privacy"]) if "privacy" in table else None
     if privacy is not None:
         resolved["privacy"] = asdict(privacy)
+    aggregation, hostile = chosen_rule(given["aggregation"]), chosen_attack(given["hostile"])
+    if not isinstance(aggregation, Mean):
+        resolved["aggregation"] = {"rule": given["aggregation"]["rule"], **asdict(aggregation)}  # type: ignore[call-overload]
+    if hostile is not None:
+        resolved["hostile"] = {"attack": given["hostile"]["attack"], **asdict(hostile)}
     known = {name: resolved[name] for name in ("seed", *SECTIONS) if name in resolved}
     try:
         plain = json.loads(json.dumps(known))
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     parts |= {"local": local, "server": server, "archs": archs, "known_models": known_models}
-    settings = Settings(seed=seed, table=plain, public=public, privacy=privacy, **parts)
+    parts |= {"public": public, "privacy": privacy, "aggregation": aggregation, "hostile": hostile}
+    settings = Settings(seed=seed, table=plain, **parts)
     _refuse_unfit(settings)
     return settings
 
@@ -264,10 +278,14 @@ def _refuse_unfit(settings: Settings) -> None:
         raise SettingsError(f"{name}: {reason}")
     if settings.privacy is not None and (reason := settings.method.refuses_noise()):
         raise SettingsError(f"[privacy]: {settings.table['method']['name']} {reason}; leave it out")
+    if settings.hostile is not None:
+        refuse_idle(settings.hostile, settings.method, settings.partition.clients)
 
 
 def why_unfit(method: type[AnyMethod], settings: Settings) -> str | None:
     """Tells what a recipe lacks of what a method declares to need, and what to do about it."""
+    if not (method.averages or isinstance(settings.aggregation, Mean)):
+        return "does not average all that clients upload, or has its own rule; leave out [aggregation]"
     if method.needs_same_models and len({arch.model for arch in settings.archs}) > 1:
         return "averages whole models, so all clients need the same; give models.archs one architecture"
     if method.needs_server_model and settings.models.server is None:

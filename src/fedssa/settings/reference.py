@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from annotated_types import Ge, Gt, Le, Len, Lt
 
+from fedssa.core.averaging import RULES
+from fedssa.core.hostile import ATTACKS
 from fedssa.core.optim import OPTIMISERS
 from fedssa.core.privacy import Privacy
 from fedssa.core.rounds import Rounds
@@ -70,6 +72,8 @@ def parts() -> Iterator[Part]:
     yield Part("rounds", None, Rounds)
     yield from _named("method", METHODS)
     yield Part("privacy", None, Privacy)
+    yield from _named("aggregation.rule", RULES)
+    yield from _named("hostile.attack", ATTACKS)
     yield Part("run", None, RunOptions)
 
 

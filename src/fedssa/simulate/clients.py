@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedssa.accounting.flops import FlopCounter, counting
-from fedssa.core.client import AnyMethod, Client, ClientInfo
+from fedssa.core.client import AnyAnswer, AnyMethod, Client, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.evaluation import Measures, MetricError
 from fedssa.core.groups import layout_id, started
@@ -129,7 +129,14 @@ class SimulatedClients:
 
     def server_context(self) -> ServerContext:
         settings = self.settings
-        return ServerContext(self.task, settings.seed, self.public, training=settings.server, count_flops=counting)
+        return ServerContext(
+            self.task,
+            settings.seed,
+            self.public,
+            training=settings.server,
+            count_flops=counting,
+            rule=settings.aggregation,
+        )
 
     @property
     def names(self) -> list[str]:
@@ -220,9 +227,22 @@ class SimulatedClients:
         builders = map(self._builder, sorted(set(self.groups)))
         return fingerprints(self.settings, self.task, {builder.name: builder for builder in builders})
 
+    @cached_property
+    def hostile(self) -> tuple[int, ...]:
+        attack = self.settings.hostile
+        return () if attack is None else attack.who(len(self.owners), self.settings.seed)
+
+    def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
+        attack = self.settings.hostile
+        is_hostile = attack is not None and answer.client in self.hostile
+        return attack.uploaded(answer, self.settings.seed, t) if attack is not None and is_hostile else answer
+
     def data(self, client: int) -> LocalData:
-        split = self.owners.split(client)
-        return LocalData(self._samples(split.train), self._samples(split.val), self._samples(split.test))
+        split, attack = self.owners.split(client), self.settings.hostile
+        train = self._samples(split.train)
+        if attack is not None and client in self.hostile:
+            train = attack.taught(train)
+        return LocalData(train, self._samples(split.val), self._samples(split.test))
 
     def own_devices(self) -> dict[str, str]:
         return {}  # all clients are on run.device

@@ -217,6 +217,7 @@ class Run:
             evaluate_start=settings.run.evaluate_start,
             history=tuple(self.records),
             server=self._store.committed.server,
+            hostile=self._clients.hostile,
         )
 
     def _federation(self, workers: int, pool: Workers | None, stack: ExitStack) -> Federation:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.accounting.flops import FlopCounter, counting
-from fedssa.core.client import Client, ClientInfo
+from fedssa.core.client import AnyAnswer, Client, ClientInfo
 from fedssa.core.context import ServerContext
 from fedssa.core.public import Public
 from fedssa.core.rounds import advice_on_rounds
@@ -31,6 +31,7 @@ class SiteClients:
 
     given_names: tuple[str, ...] = ()  # the settings have them
     dealt_digest = ""  # nothing is dealt
+    hostile: tuple[int, ...] = ()  # sites are honest
 
     def __init__(self, settings: SiteSettings) -> None:
         self.settings, self.federation = settings, settings.federation
@@ -83,6 +84,9 @@ class SiteClients:
     def returning(self, client: int) -> Client:
         """Builds the client anew, as every message of a deployment does: its model may hold anything."""
         return self.client(client)
+
+    def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
+        return answer
 
     def net(self, client: int) -> SplitModel:
         return self.client(client).net

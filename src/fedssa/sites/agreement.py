@@ -4,11 +4,11 @@ seed = 0
 clients = ["north", "south", "west"]    # client 0, 1, 2
 [task]     classes, input_shape, input_type, or inputs by name
 [models]   width, shared, server, prototypes
-[local]    [server]    [rounds]    [method]         as in a recipe
+[local]    [server]    [rounds]    [method]    [aggregation]    as in a recipe
 [public]   file, digest, labels, per_round          if the method uses public data
 [privacy]  clip, sigma, delta                       of what sites upload, unless a site says otherwise
 [run]      kernel, target, evaluate_start, metrics
-[deploy]   quorum, deadline, join_deadline, norm_bound, max_bytes, max_round_bytes, keys
+[deploy]   quorum, deadline, join_deadline, norm_bound, norm_bound_ratio, max_bytes, max_round_bytes, keys
 
 `agreement` is a digest of all that a site's messages and bits depend on, but for versions and the kernel, which the
 site's own copy of this file names. A site answers only to requests with the agreement of its own copy.
@@ -45,7 +45,7 @@ from fedssa.settings.task import task_of
 from fedssa.sites.samples import stored
 
 FILE_NAME, PUBLIC_FILE = "federation.toml", "public.npz"
-RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "privacy", "run")
+RECIPE_SECTIONS = ("models", "local", "server", "rounds", "method", "privacy", "aggregation", "run")
 KNOWN = ("seed", "clients", "task", *RECIPE_SECTIONS, "public", "deploy")
 ABOUT_THE_SERVER = ("deploy", "run")  # what a site need not agree to
 
@@ -107,6 +107,7 @@ class Deploy:
     deadline: Annotated[float, Gt(0)] = 600.0  # … within so many seconds
     join_deadline: Annotated[float, Gt(0)] = 600.0  # how long the start waits for all clients
     norm_bound: Annotated[float, Gt(0)] = 1e6  # largest norm of an upload
+    norm_bound_ratio: Annotated[float, Gt(1)] | None = None  # the same, in medians of all clients' latest; None: any
     max_bytes: Annotated[int, Ge(1)] = 100_000_000  # largest size of an upload …
     max_round_bytes: Annotated[int, Ge(1)] = 2_000_000_000  # … and of all uploads of a round together
     keys: bool = True  # sites have keys, with which they sign their answers
@@ -178,7 +179,14 @@ class Federation:
 
     def context(self) -> ServerContext:
         settings = self.settings
-        return ServerContext(self.task, settings.seed, self.public, training=settings.server, noise_from="system")
+        return ServerContext(
+            self.task,
+            settings.seed,
+            self.public,
+            training=settings.server,
+            noise_from="system",
+            rule=settings.aggregation,
+        )
 
     def account(self, privacy: Privacy | None) -> Account | None:
         """Counts all rounds: a site answers once in each that it is asked for, whatever cohort the server has drawn."""
@@ -220,6 +228,8 @@ def task_in(file: Path) -> tuple[Task, tuple[str, ...]]:
 
 
 def parse_federation(table: Mapping[str, Any], folder: Path = Path()) -> Federation:
+    if "hostile" in table:
+        raise SettingsError("[hostile]: attacks are of simulations, where a recipe names them; leave it out")
     refuse_unknown("", table, KNOWN)
     clients = _clients(table.get("clients"))
     task = parse_section("task", TaskSection, _part(table, "task"))

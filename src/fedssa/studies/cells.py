@@ -43,6 +43,7 @@ class Cell:
     header_scale: float = USUAL  # of the initial headers, where a method has none of its own
     representations: int = 0
     public: str = ""  # a data set, or "slice" of its own
+    attack: str = ""  # of a fifth of the clients
 
     @property
     def name(self) -> str:
@@ -55,6 +56,8 @@ class Cell:
             name += f"-public-{self.public}"
         if self.header_scale != USUAL:
             name += f"-x{self.header_scale:g}"
+        if self.attack:
+            name += f"-{self.attack}"
         return name + ("-tsne" if self.representations else "")
 
     @property
@@ -62,7 +65,8 @@ class Cell:
         dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
         public = f", public: {self.public}" if self.public else ""
         start = "" if self.header_scale == USUAL else f", header × {self.header_scale:g}"
-        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{public}{start}"
+        attack = f", {self.attack}" if self.attack else ""
+        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{public}{start}{attack}"
 
     @property
     def folder(self) -> str:
@@ -85,4 +89,5 @@ class Cell:
             "rounds": {"total": ROUNDS[self.scale][self.clients], "fraction": self.fraction},
             "run": {"keep_models": False, "representations": self.representations},
             **({"public": PUBLIC[self.public]} if self.public else {}),
+            **({"hostile": {"attack": self.attack, "clients": 0.2}} if self.attack else {}),
         }

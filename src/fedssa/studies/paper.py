@@ -10,6 +10,7 @@ from typing import Any
 
 from fedssa.errors import SettingsError
 from fedssa.studies.cells import CLASSES, FRACTIONS, LARGEST, SCALES, SIZES, USUAL, Cell, Table
+from fedssa.studies.hostile import RULED, attacked, labels
 
 METHODS = (
     "standalone",
@@ -83,6 +84,7 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
         "method": {"name": "fedssa-plus", "fusion": "convex"},
         "models": {"header_scale": 3.0},
     },
+    **RULED,
 }
 OWN_HEADER_SCALES = {CONTROL: 3.0, "fedssa-groups": 3.0}  # of what starts from other headers than the cell's
 
@@ -112,7 +114,7 @@ class PaperRun:
         cell, label = self._home
         table: Table = {"seed": self.seed, **cell.table(), "method": {"name": label}}
         variant = VARIANTS.get(label, {})
-        return table | {section: {**table[section], **said} for section, said in variant.items()}
+        return table | {section: {**table.get(section, {}), **said} for section, said in variant.items()}
 
 
 def own_header_scale(label: str) -> float | None:
@@ -151,6 +153,10 @@ def _small(scale: str) -> list[Cell]:
 def _small_with_public(scale: str) -> list[Cell]:
     """Returns the same with public data: CIFAR-100 for CIFAR-10, whose labels are foreign, and slices of the others."""
     return [replace(cell, public="cifar100" if cell.data == "cifar10" else "slice") for cell in _small(scale)]
+
+
+def _attacked(scale: str) -> list[Cell]:
+    return attacked(_small(scale), scale)
 
 
 def _that_use_public(cell: Cell) -> tuple[str, ...]:
@@ -216,6 +222,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
     "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
+    "hostile": Experiment("attacks, and rules of aggregation against them (ours)", _attacked, labels),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from fedssa.methods.parts.class_rows import (
     WeightedRows,
@@ -15,7 +16,7 @@ from fedssa.methods.parts.class_rows import (
     shaking,
     stabilising_mu,
 )
-from tests.conftest import same_bits
+from tests.conftest import same_bits, server_at
 
 
 def upload(rows: dict[int, list[float]], weights: list[float] | None = None) -> WeightedRows:
@@ -26,8 +27,12 @@ def upload(rows: dict[int, list[float]], weights: list[float] | None = None) -> 
 PREVIOUS = torch.tensor([[7.0, 7.0], [8.0, 8.0], [9.0, 9.0], [-1.0, -2.0]])
 
 
+def by_class(uploads: list[WeightedRows], previous: Tensor) -> tuple[Tensor, Tensor]:
+    return mean_by_class(dict(enumerate(uploads)), previous, server_at(0))
+
+
 def test_two_clients_with_a_class_in_common() -> None:
-    mean, uploaded = mean_by_class([upload({0: [2, 4], 1: [6, 8]}), upload({1: [0, 2], 2: [1, 1]})], PREVIOUS)
+    mean, uploaded = by_class([upload({0: [2, 4], 1: [6, 8]}), upload({1: [0, 2], 2: [1, 1]})], PREVIOUS)
     # class 1: (6 + 0) / 2, (8 + 2) / 2; classes 0 and 2 have one owner; class 3 has none and keeps its row
     assert mean.tolist() == [[2, 4], [3, 5], [1, 1], [-1, -2]]
     assert uploaded.tolist() == [True, True, True, False]
@@ -35,19 +40,19 @@ def test_two_clients_with_a_class_in_common() -> None:
 
 def test_weights_by_count() -> None:
     uploads = [upload({0: [2, 4], 1: [6, 8]}, [5, 1]), upload({1: [0, 2]}, [3])]
-    mean, _ = mean_by_class(uploads, PREVIOUS)
+    mean, _ = by_class(uploads, PREVIOUS)
     # class 1: (1 · 6 + 3 · 0) / 4, (1 · 8 + 3 · 2) / 4
     assert mean[:2].tolist() == [[2, 4], [1.5, 3.5]]
 
 
 def test_nobody_uploads_anything() -> None:
-    mean, uploaded = mean_by_class([], PREVIOUS)
+    mean, uploaded = by_class([], PREVIOUS)
     assert torch.equal(mean, PREVIOUS)
     assert not uploaded.any()
 
 
 def test_classes_may_come_in_any_order() -> None:
-    mean, _ = mean_by_class([upload({2: [1, 2], 0: [3, 4]})], PREVIOUS)
+    mean, _ = by_class([upload({2: [1, 2], 0: [3, 4]})], PREVIOUS)
     assert mean[[0, 2]].tolist() == [[3, 4], [1, 2]]
 
 
@@ -57,13 +62,13 @@ def test_what_is_averaged_may_have_any_shape() -> None:
         WeightedRows(torch.tensor([1]), rows, torch.ones(1)),
         WeightedRows(torch.tensor([1]), 3 * rows, torch.ones(1)),
     ]
-    mean, _ = mean_by_class(uploads, torch.zeros(2, 2, 4))
+    mean, _ = by_class(uploads, torch.zeros(2, 2, 4))
     assert torch.equal(mean[1], 2 * rows[0])
 
 
 def test_the_previous_rows_are_not_changed() -> None:
     previous = PREVIOUS.clone()
-    mean, _ = mean_by_class([upload({0: [2, 4]})], previous)
+    mean, _ = by_class([upload({0: [2, 4]})], previous)
     assert torch.equal(previous, PREVIOUS)
     mean[3] = 0
     assert torch.equal(previous, PREVIOUS)
@@ -75,7 +80,7 @@ FLOAT = st.floats(width=32, allow_nan=False, allow_infinity=False)
 @given(st.lists(FLOAT, min_size=2, max_size=2), st.integers(1, 999))
 @example([-0.0, 0.0], 1)
 def test_one_owner_gets_its_row_back_to_the_last_bit(row: list[float], count: int) -> None:
-    mean, _ = mean_by_class([upload({1: row}, [float(count)]), upload({0: [1, 1]})], PREVIOUS)
+    mean, _ = by_class([upload({1: row}, [float(count)]), upload({0: [1, 1]})], PREVIOUS)
     assert same_bits({"row": mean[1]}, {"row": torch.tensor(row)})
 
 
@@ -98,7 +103,7 @@ def test_the_mean_is_that_of_a_naive_loop_in_double_precision(uploads: list[Coun
             if owners:
                 expected[s][j] = sum(row[j] * count for row, count in owners) / total
     sent = [upload({s: row for s, (row, _) in u.items()}, [float(c) for _, c in u.values()]) for u in uploads if u]
-    mean, uploaded = mean_by_class(sent, previous)
+    mean, uploaded = by_class(sent, previous)
     assert uploaded.tolist() == [any(s in u for u in uploads) for s in range(5)]
     torch.testing.assert_close(mean.double(), torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-4)
 

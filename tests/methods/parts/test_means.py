@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+from fedssa.core.averaging import mean
 from fedssa.core.tensors import Tensors
-from fedssa.methods.parts.means import kl, mean, mean_state
-from tests.conftest import same_bits
+from fedssa.methods.parts.means import kl, mean_state
+from tests.conftest import same_bits, server_at
 
 
 # -- means of whole messages -----------------------------------------------------------------------------------
@@ -16,29 +17,29 @@ def message(*numbers: float) -> Tensors:
 
 
 def test_a_uniform_mean_of_messages() -> None:
-    assert mean_state([message(2, 4), message(6, -8)], [1, 1])["w"].tolist() == [4, -2]
+    assert mean_state(dict(enumerate([message(2, 4), message(6, -8)])), server_at(0), [1, 1])["w"].tolist() == [4, -2]
 
 
 def test_a_mean_state_of_messages() -> None:
     # (1 · 2 + 3 · 6) / 4, (1 · 4 + 3 · -8) / 4
-    assert mean_state([message(2, 4), message(6, -8)], [1, 3])["w"].tolist() == [5, -5]
+    assert mean_state(dict(enumerate([message(2, 4), message(6, -8)])), server_at(0), [1, 3])["w"].tolist() == [5, -5]
 
 
 def test_counters_become_the_largest() -> None:
     uploads = [{"n": torch.tensor(3)}, {"n": torch.tensor(7)}, {"n": torch.tensor(5)}]
-    largest = mean_state(uploads, [1, 1, 10])
+    largest = mean_state(dict(enumerate(uploads)), server_at(0), [1, 1, 10])
     assert largest["n"].dtype == torch.int64
     assert largest["n"].item() == 7
 
 
 def test_the_mean_of_one_message_is_that_message_to_the_last_bit() -> None:
     only = {"w": torch.tensor([0.1, -0.0, 1e-40]), "n": torch.tensor([4])}
-    assert same_bits(mean_state([only], [7]), only)
+    assert same_bits(mean_state(dict(enumerate([only])), server_at(0), [7]), only)
 
 
 def test_a_mean_changes_no_upload() -> None:
     uploads = [message(2, 4), message(6, -8)]
-    mean_state(uploads, [1, 3])["w"].zero_()
+    mean_state(dict(enumerate(uploads)), server_at(0), [1, 3])["w"].zero_()
     assert [upload["w"].tolist() for upload in uploads] == [[2, 4], [6, -8]]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedssa.methods.parts.means import mean
+from fedssa.core.averaging import mean
 from fedssa.methods.parts.robust import filtered_mean, median_on_simplex
 
 

@@ -164,7 +164,8 @@ class DeployedRun:
         total = self._federation.settings.rounds.total
         said = f"{sent['message_bytes_up']:,} bytes up, {sent['message_bytes_down']:,} down"
         diverged = "".join(f", {self._federation.clients[k]} diverged" for k in record.diverged)
-        log.info("fedssa: round %d of %d, %s, %s%s%s", record.t + 1, total, accuracy, said, absent, diverged)
+        cut = "".join(f", {self._federation.clients[k]} cut" for k in record.mostly_cut)
+        log.info("fedssa: round %d of %d, %s, %s%s%s%s", record.t + 1, total, accuracy, said, absent, diverged, cut)
 
     def _note(
         self, kind: Kind, t: int, client: int | None, reason: str = "", *, word: str = "", node: int | None = None

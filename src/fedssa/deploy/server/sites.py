@@ -5,15 +5,17 @@ reply is attributed by the message it replies to. Whatever a site sends is check
 changes nothing.
 """
 
+import math
+import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from flwr.app import RecordDict
 
 from fedssa.core.client import Answer, AnyAnswer, ClientInfo
-from fedssa.deploy.messages import Request, in_words, refusal_in, word_of
+from fedssa.deploy.messages import Request, in_words, norm_of, refusal_in, word_of
 from fedssa.deploy.server.checks import Checks
 from fedssa.deploy.server.post import ANYBODY, Lost, Post, Received, one_line
 from fedssa.deploy.server.retry import Grid
@@ -24,6 +26,7 @@ from fedssa.sites.agreement import Federation
 POLL = 1.0  # seconds
 ASK_AGAIN = 60.0  # seconds until a node that was not let in is asked again
 MAX_TRIES = 3  # how often a client is sent a round's request if its node is lost each time
+FEWEST_NORMS = 3  # of clients, that have a median to compare with
 REMIND = 0.5  # share of a deadline after which who has not answered is asked again: Flower may have lost the message
 
 
@@ -42,6 +45,7 @@ class Known:
     infos: dict[int, ClientInfo]
     nodes: dict[int, int]  # client → node
     heard: dict[int, int]  # client → the last round its answer was used in
+    norms: dict[int, float] = field(default_factory=dict)  # client → the norm of the upload that was last used
 
 
 class GridFederation:
@@ -170,6 +174,7 @@ class GridFederation:
         self._post.end_round(self._greeted)
         not_noted = {client for client in to_ask if tries[client] < MAX_TRIES}
         self._note_missing(t, {*not_noted, *asked.values()}, set(asked.values()))
+        self._refuse_long(t, answers)
         if len(answers) < need:
             raise AnswerError(
                 f"round {t}: {len(answers)} of {len(downlinks)} clients gave an answer that can be used within "
@@ -199,6 +204,24 @@ class GridFederation:
             return Diverged(request.client, request.t) if refused == "diverged" else None
         self._note("answered", request.t, request.client)
         return answer
+
+    def _refuse_long(self, t: int, answers: dict[int, AnyAnswer | Diverged]) -> None:
+        """Drops uploads that are too long beside all clients' latest, those of this round among them.
+
+        It is done when the round is over, so that it does not matter who answers first.
+        """
+        norms = {k: norm_of(answer.payload) for k, answer in answers.items() if isinstance(answer, Answer)}
+        everyone, ratio = self.known.norms | norms, self._deploy.norm_bound_ratio
+        usual = statistics.median_low(everyone.values()) if len(everyone) >= FEWEST_NORMS else math.inf
+        for client, norm in norms.items():
+            if ratio is None or norm <= ratio * usual:
+                self.known.norms[client] = norm
+                continue
+            del answers[client]
+            reason = (
+                f"more than deploy.norm_bound_ratio = {ratio:g} times {usual:.3g}, the median of all clients' latest"
+            )
+            self._note("dropped", t, client, f"the norm of its upload is {norm:.3g}, {reason}")
 
     def _note_missing(self, t: int, missing: set[int], late: set[int]) -> None:
         for client in sorted(missing):

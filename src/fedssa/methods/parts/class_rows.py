@@ -1,12 +1,14 @@
 """Class rows are what is exchanged and averaged class by class, rows of headers above all."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedssa.core.averaging import Mean
+from fedssa.core.context import ServerContext
 from fedssa.kernels.devices import CPU
 
 Fusion = Literal["sum", "convex", "replace"]
@@ -20,12 +22,24 @@ class WeightedRows(NamedTuple):
     weights: Tensor  # [m], at least 0
 
 
-def mean_by_class(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Tensor, Tensor]:
-    """Takes for each class the weighted mean of its uploaded rows; a class that nobody uploaded keeps its row.
+def mean_by_class(uploads: Mapping[int, WeightedRows], previous: Tensor, ctx: ServerContext) -> tuple[Tensor, Tensor]:
+    """Averages the uploaded rows of each class as [aggregation] says; a class that nobody uploaded keeps its row.
 
-    Returns the rows [S, ...] and which classes were uploaded [S]. Weights are normalised first, so that a
-    class with one owner gets that owner's row to the last bit.
+    Returns the rows [S, ...] and which classes were uploaded [S].
     """
+    if isinstance(ctx.rule, Mean):
+        return _weighted_means(list(uploads.values()), previous)
+    result, uploaded = previous.clone(), torch.zeros(len(previous), dtype=torch.bool)
+    for s in range(len(previous)):
+        found = {k: rows for k, up in uploads.items() if len(rows := up.rows[(up.classes == s) & (up.weights > 0)])}
+        if found:
+            weights = [float(uploads[k].weights[uploads[k].classes == s]) for k in found]
+            result[s], uploaded[s] = ctx.mean(found, weights)[0], True
+    return result, uploaded
+
+
+def _weighted_means(uploads: Sequence[WeightedRows], previous: Tensor) -> tuple[Tensor, Tensor]:
+    """Normalises weights first, so that a class with one owner gets that owner's row to the last bit."""
     total = previous.new_zeros(len(previous))
     for upload in uploads:
         total[upload.classes] += upload.weights.to(total.dtype)

@@ -5,10 +5,11 @@ from dataclasses import field
 from typing import Literal
 
 from fedssa.core.client import Client, ClientInfo
+from fedssa.core.context import ServerContext
 from fedssa.core.groups import Flat, flat, set_flat
 from fedssa.core.message import message
 from fedssa.core.method import Upload
-from fedssa.methods.parts.means import mean
+from fedssa.methods.parts.means import num_samples
 
 
 @message
@@ -36,14 +37,14 @@ def replace_extractor(client: Client, extractor: Flat) -> None:
 
 
 def mean_by_group(
-    server: Extractors, uploads: Sequence[Upload[Flat]], weights: Literal["equal", "count"]
+    server: Extractors, uploads: Sequence[Upload[Flat]], weights: Literal["equal", "count"], ctx: ServerContext
 ) -> Extractors:
     """Averages over this round's participants of each group; a group without any keeps what it has."""
     groups = dict(server.groups)
     for group in sorted({group_of(upload.info) for upload in uploads}):
         own = [upload for upload in uploads if group_of(upload.info) == group]
-        shares = [upload.info.num_train if weights == "count" else 1 for upload in own]
-        counters = [upload.payload.integers for upload in own if upload.payload.integers is not None]
-        floats = mean([upload.payload.floats for upload in own], shares)
-        groups[group] = Flat(floats, mean(counters, shares) if counters else None)
+        shares = num_samples(own) if weights == "count" else None
+        counters = {info.id: up.integers for info, up in own if up.integers is not None}
+        floats = ctx.mean({info.id: up.floats for info, up in own}, shares)
+        groups[group] = Flat(floats, ctx.mean(counters, shares) if counters else None)
     return Extractors(groups)

@@ -14,7 +14,7 @@ from fedssa.core.samples import Samples
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import copy_in, module_state
 from fedssa.methods.parts.extractors import group_of
-from fedssa.methods.parts.means import kl, mean_state
+from fedssa.methods.parts.means import kl, mean_state, num_samples
 from fedssa.methods.parts.model import loaded, received_from
 from fedssa.methods.parts.server_model import outputs_of, train_on
 
@@ -46,19 +46,20 @@ def begin_as_group(client: Client, ctx: Context) -> None:
     client.keep(received_from(client.net))
 
 
-def logits_of(uploads: Uploads, samples: Samples, ctx: ServerContext) -> list[Tensor]:
-    """Runs every participant's model on public samples, in eval mode: K times [n, S]."""
+def logits_of(uploads: Uploads, samples: Samples, ctx: ServerContext) -> dict[int, Tensor]:
+    """Runs every participant's model on public samples, in eval mode: [n, S] of each client."""
     models = {group: model_of(group, ctx) for group in groups_in(uploads)}
-    return [outputs_of(loaded(models[group_of(info)], up.w), samples, ctx) for info, up in uploads]
+    return {info.id: outputs_of(loaded(models[group_of(info)], up.w), samples, ctx) for info, up in uploads}
 
 
-def mean_by_group(prototypes: Mapping[str, GroupWeights], uploads: Uploads) -> dict[str, GroupWeights]:
+def mean_by_group(
+    prototypes: Mapping[str, GroupWeights], uploads: Uploads, ctx: ServerContext
+) -> dict[str, GroupWeights]:
     """Averages this round's models of each group by training samples; a group without any keeps its prototype."""
     means = dict(prototypes)
     for group in groups_in(uploads):
         own = [upload for upload in uploads if group_of(upload.info) == group]
-        samples = [upload.info.num_train for upload in own]
-        means[group] = GroupWeights(mean_state([upload.payload.w for upload in own], samples))
+        means[group] = GroupWeights(mean_state({info.id: up.w for info, up in own}, ctx, num_samples(own)))
     return means
 
 

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from fedssa.core.client import Client
+from fedssa.core.context import ServerContext
 from fedssa.core.fields import f32
 from fedssa.core.message import message
 from fedssa.core.method import Upload
 from fedssa.core.split import header_rows, set_header_rows
-from fedssa.methods.parts.means import mean
+from fedssa.methods.parts.means import num_samples
 
 
 @message
@@ -34,7 +35,9 @@ def replace_header(client: Client, header: Header) -> None:
     set_header_rows(client.net.header, torch.arange(len(header.rows), device=client.device), header.rows)
 
 
-def mean_header(uploads: Sequence[Upload[Header]], weights: Literal["equal", "count"]) -> GlobalHeader:
+def mean_header(
+    uploads: Sequence[Upload[Header]], weights: Literal["equal", "count"], ctx: ServerContext
+) -> GlobalHeader:
     """Averages this round's headers, uniformly or by training samples."""
-    shares = [upload.info.num_train if weights == "count" else 1 for upload in uploads]
-    return GlobalHeader(mean([upload.payload.rows for upload in uploads], shares))
+    shares = num_samples(uploads) if weights == "count" else None
+    return GlobalHeader(ctx.mean({info.id: up.rows for info, up in uploads}, shares))

@@ -1,25 +1,15 @@
 """Methods take means over clients, and the divergence between what two models say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from fedssa.core.context import ServerContext
+from fedssa.core.method import Upload
 from fedssa.core.tensors import Tensors
-
-
-def mean(values: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Takes the weighted mean, but the largest of whole numbers (counters). One value stays itself to the last bit."""
-    first = values[0]
-    if not first.is_floating_point():
-        return torch.stack(list(values)).amax(dim=0)
-    weight = torch.tensor(weights, dtype=first.dtype, device=first.device)
-    share = weight / weight.sum()
-    result = torch.full_like(first, -0.0)  # the zero that leaves every number as it is, -0.0 too
-    for k, value in enumerate(values):
-        result += share[k] * value
-    return result
 
 
 def mean_of_rows(values: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
@@ -31,9 +21,15 @@ def mean_of_rows(values: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     return result
 
 
-def mean_state(states: Sequence[Tensors], weights: Sequence[float]) -> Tensors:
-    """Averages models of one layout, tensor by tensor."""
-    return {name: mean([state[name] for state in states], weights) for name in states[0]}
+def mean_state(states: Mapping[int, Tensors], ctx: ServerContext, weights: Sequence[float] | None = None) -> Tensors:
+    """Averages clients' models of one layout, tensor by tensor, as [aggregation] says."""
+    names = next(iter(states.values()))
+    return {name: ctx.mean({client: state[name] for client, state in states.items()}, weights) for name in names}
+
+
+def num_samples(uploads: Sequence[Upload[Any]]) -> list[int]:
+    """Returns the weights by training samples."""
+    return [upload.info.num_train for upload in uploads]
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:

@@ -3,19 +3,20 @@
 In round t a client receives what is about X_t and uploads what is about X_{t+1}.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
+from fedssa.core.averaging import Mean, mean
 from fedssa.core.client import Client
-from fedssa.core.context import Context
+from fedssa.core.context import Context, ServerContext
 from fedssa.core.fields import bounded, probabilities
 from fedssa.core.message import message
 from fedssa.core.method import Upload
 from fedssa.core.training import outputs
-from fedssa.methods.parts.means import mean
 
 
 @message
@@ -54,9 +55,18 @@ def next_logits(client: Client, ctx: Context) -> Logits:
     return Logits(outputs(client, ctx.public_next))
 
 
-def consensus(uploads: Sequence[Upload[Logits]]) -> Consensus:
+def consensus(uploads: Sequence[Upload[Logits]], ctx: ServerContext) -> Consensus:
     """Returns the mean over this round's participants, in which all count alike."""
-    return Consensus(mean([upload.payload.logits for upload in uploads], [1] * len(uploads)))
+    return Consensus(ctx.mean({info.id: up.logits for info, up in uploads}))
+
+
+def mean_probabilities(said: Mapping[int, Tensor], ctx: ServerContext) -> Tensor:
+    """Averages probabilities [n, S] of clients; a rule that leaves the simplex is led back to it, sample by sample."""
+    average = ctx.mean(said)
+    if isinstance(ctx.rule, Mean):
+        return average
+    total = average.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, average / total, mean(list(said.values()), [1] * len(said)))
 
 
 def next_probabilities(client: Client, ctx: Context) -> Tensor:

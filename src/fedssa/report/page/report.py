@@ -28,6 +28,7 @@ from fedssa.report.read.summary import diverged_in_words
 from fedssa.report.tables.accuracy import accuracy_table
 from fedssa.report.tables.breakdown import architecture_table, class_table, client_table
 from fedssa.report.tables.costs import cost_table
+from fedssa.report.tables.cuts import cuts_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
 
@@ -39,7 +40,8 @@ HOW: tuple[tuple[str, str], ...] = (
     (
         "Accuracy",
         "Each client tests its own latest model on its own test data; the number is the unweighted mean over all "
-        "clients after the last round, then over seeds. ± is the standard deviation over seeds.",
+        "clients (in a simulated attack, all honest ones) "
+        "after the last round, then over seeds. ± is the standard deviation over seeds.",
     ),
     (
         "Balanced accuracy, macro F1",
@@ -177,7 +179,7 @@ def _section(number: int, group: Group, name: str, seen: Mapping[str, Style], fo
         runs=f"{count} run" if count == 1 else f"{count} runs",
         finding=finding(group),
         table=accuracy_table(group, seen, name),
-        more=tuple(filter(None, (cost_table(group, seen, name), architecture_table(group, seen, name)))),
+        more=tuple(filter(None, (table(group, seen, name) for table in (cost_table, cuts_table, architecture_table)))),
         folded=tuple(filter(None, (client_table(group, seen, name), class_table(group, seen, name)))),
         settings=tuple(settings),
         figures=tuple(_drawn(figure, f"{name}-{figure.name}", found) for figure in figures),

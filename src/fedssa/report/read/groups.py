@@ -79,6 +79,7 @@ def shared_settings(run: Found) -> dict[str, Any]:
         "run": {key: settings["run"].get(key) for key in RUN_OPTIONS},
         **{section: section_of(run.summary, section) for section in SECTIONS},
         **({"public": _public(run.summary)} if "public" in settings else {}),  # it decides what is dealt to clients
+        **({"hostile": settings["hostile"]} if "hostile" in settings else {}),
     }
 
 
@@ -127,7 +128,8 @@ def _options(run: RunSummary) -> dict[str, Any]:
     trains = any(cost.server_flops is not None for cost in run.costs)
     training = run.settings.get("server", {}) if trains else {}
     start = {"header_scale": run.settings["models"].get("header_scale", 1.0)}
-    return {**start, **options_of(run), **{f"server.{key}": value for key, value in training.items()}}
+    rule = {"rule": " ".join(map(str, run.settings.get("aggregation", {"rule": "mean"}).values()))}  # and its options
+    return {**start, **options_of(run), **{f"server.{key}": value for key, value in training.items()}, **rule}
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:
@@ -161,7 +163,7 @@ def title(group: Group) -> str:
         parts.append(str(partition.get("name", "")))
     if isinstance(rounds.get("fraction"), (int, float)):
         parts.append(f"{100 * rounds['fraction']:.3g} % a round")
-    return ", ".join(filter(None, [*parts, *_trained_words(group), *_public_words(group)]))
+    return ", ".join(filter(None, [*parts, *_trained_words(group), *_public_words(group), *_hostile_words(group)]))
 
 
 def _trained_words(group: Group) -> list[str]:
@@ -176,6 +178,15 @@ def _public_words(group: Group) -> list[str]:
     share, size = public.get("share"), public.get("size")
     amount = f"{100 * share:.3g} % of the data" if isinstance(share, (int, float)) else str(public.get("name", "data"))
     return [f"public: {amount}" + (f" ({size:,} samples)" if isinstance(size, int) else "")]
+
+
+def _hostile_words(group: Group) -> list[str]:
+    hostile = group.settings.get("hostile")
+    if not hostile:
+        return []
+    who, attack = hostile.get("clients"), hostile.get("attack")
+    amount = f"{100 * who:.3g} %" if isinstance(who, (int, float)) else f"{len(who)} clients"
+    return [f"{amount} hostile ({attack})"]
 
 
 def subtitle(group: Group) -> str:

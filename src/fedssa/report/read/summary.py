@@ -31,6 +31,7 @@ OPTIONS_SINCE_THEN: dict[str, dict[str, Any]] = {"fedssa-groups": {"compress": "
 # control does from Standalone, and runs in what they record
 LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics")}
 WHOLE = 1 << 80  # an accuracy times this is a whole number, so that a sum of them is exact as clients come and change
+OF_THE_METHOD = ("method", "server", "aggregation")
 MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
 
 
@@ -52,6 +53,14 @@ class Messages(NamedTuple):
 
     up: int
     down: int
+
+
+class Cut(NamedTuple):
+    """A client was cut in some of the rounds in which a rule of aggregation saw what it uploaded."""
+
+    rounds: int
+    rounds_cut: int  # those in which half of it was cut, or more
+    share: float  # of what it uploaded, over all these rounds
 
 
 class PairedDifference(NamedTuple):
@@ -86,6 +95,13 @@ class RunSummary:
     participations: dict[int, int] = field(repr=False)  # how often each client heard took part
     diverged: dict[int, tuple[int, ...]] = field(default_factory=dict)  # the rounds that a client was left out of
     steps: float = 0.0  # of SGD that a client took, mean over all clients
+    hostile: tuple[int, ...] = ()  # clients of a simulation that attack; accuracies are those of the others
+    cuts: dict[int, Cut] = field(default_factory=dict)  # of each client, where a rule of aggregation cuts
+    too_few: int = 0  # pieces, over all rounds, of which that rule had too few uploads
+
+    @property
+    def num_honest(self) -> int:
+        return self.num_clients - len(self.hostile)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -192,7 +208,18 @@ def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = Non
         diverged=_diverged(records),
         steps=sum(client.steps for record in trained for client in record.clients)
         / int(run_dir.settings["partition"]["clients"]),
+        hostile=records[-1].hostile if records else (),
+        cuts=_cuts(trained),
+        too_few=sum(record.too_few for record in trained),
     )
+
+
+def _cuts(records: Sequence[RoundRecord]) -> dict[int, Cut]:
+    shares: dict[int, list[float]] = {}
+    for client in (client for record in records for client in record.clients if client.cut is not None):
+        shares.setdefault(client.id, []).append(client.cut or 0.0)
+    times = Counter(client for record in records for client in record.mostly_cut)
+    return {k: Cut(len(said), times[k], statistics.fmean(said)) for k, said in sorted(shares.items())}
 
 
 def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
@@ -258,7 +285,7 @@ def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
     total = 0
     for record in records:
         for client in record.clients:
-            if client.scores.val:
+            if client.scores.val and client.id not in record.hostile:
                 said = int(next(iter(client.scores.val.values())) * WHOLE)
                 total += said - latest.get(client.id, 0)
                 latest[client.id] = said
@@ -300,8 +327,8 @@ def options_of(run: RunSummary) -> dict[str, Any]:
 
 
 def _apart_from_method(run: RunSummary) -> dict[str, Any]:
-    """Returns all settings but the method's; the server's training belongs to those, as few methods train there."""
-    return {section: section_of(run, section) for section in run.settings if section not in ("method", "server")}
+    """Returns all settings but the method's; the server's training and averaging belong to those."""
+    return {section: section_of(run, section) for section in run.settings if section not in OF_THE_METHOD}
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -25,6 +25,7 @@ from fedssa.report.read.summary import (
 __all__ = [
     "NOTHING",
     "curve",
+    "cuts_table",
     "measure_text",
     "partition_table",
     "percent_text",
@@ -76,7 +77,9 @@ def run_table(summary: RunSummary) -> Table:
             if summary.diverged
             else {}
         ),
-        "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_clients} clients",
+        **_about_hostile(summary),
+        "accuracy": f"{percent_text(summary.accuracy)} % over {summary.num_heard} of {summary.num_honest} "
+        + ("honest clients" if summary.hostile else "clients"),
         **{f"accuracy, {kind}": f"{percent_text(share)} %" for kind, share in summary.second_accuracies.items()},
         **{name: measure_text(name, value) for name, value in summary.measures.items()},
         **_by_architecture(summary),
@@ -98,6 +101,8 @@ def run_table(summary: RunSummary) -> Table:
         facts["bytes of messages"] = f"{up + down:,} (up {up:,}, down {down:,}), as Flower encodes them"
     if summary.target is not None:
         facts["target"] = f"{percent_text(summary.target)} %, {_target(summary)}"
+    if summary.too_few:
+        facts["too few uploads"] = f"{summary.too_few:,} rows or tensors, averaged without aggregation.rule"
     facts |= {name: f"{count:g}" for name, count in summary.events.items()}
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, fact in facts.items():
@@ -113,6 +118,25 @@ def _privacy(summary: RunSummary) -> dict[str, str]:
     worth = f"ε = {counted['epsilon']:.3g}" if "epsilon" in counted else "no ε"
     rounds = f"{counted.get('rounds', '?')} rounds of a client"
     return {"privacy": f"clip {said['clip']:g}, sigma {said['sigma']:g}: {worth} at δ = {said['delta']:g}, in {rounds}"}
+
+
+def _about_hostile(summary: RunSummary) -> dict[str, str]:
+    if not summary.hostile:
+        return {}
+    attack = summary.settings["hostile"]["attack"]
+    return {"hostile": f"{', '.join(map(summary.run_dir.client_name, summary.hostile))} ({attack})"}
+
+
+def cuts_table(summary: RunSummary) -> Table | None:
+    """Makes a row for each client that a rule of aggregation has cut, those cut most first; None if it cut nobody."""
+    found = sorted((client for client in summary.cuts.items() if client[1].share), key=lambda cut: -cut[1].share)
+    if not found:
+        return None
+    table = terminal_table("client", right=["rounds", "cut in\nrounds", "cut\n%"])
+    for client, cut in found[:MAX_ROWS]:
+        name = summary.run_dir.client_name(client) + (" (hostile)" if client in summary.hostile else "")
+        table.add_row(Text(name), str(cut.rounds), str(cut.rounds_cut), percent_text(cut.share))
+    return table
 
 
 def _who(summary: RunSummary, found: ClientAccuracy | None) -> str:
@@ -208,8 +232,10 @@ def _outcome(summary: RunSummary) -> str:
     words = [summary.outcome]
     if summary.outcome == "not finished":
         words.append(f"{summary.rounds_done}/{summary.rounds_total} rounds")
-    if summary.num_heard < summary.num_clients:
-        words.append(f"{summary.num_heard}/{summary.num_clients} clients heard")
+    if summary.num_heard < summary.num_honest:
+        words.append(f"{summary.num_heard}/{summary.num_honest} clients heard")
+    if summary.hostile:
+        words.append(f"{len(summary.hostile)} hostile")
     if summary.diverged:
         words.append(f"{len(summary.diverged)} diverged on the way")
     if summary.target is not None:

@@ -37,6 +37,10 @@ class Population(Protocol):
         """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
+    def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
+        """Returns the answer as it reaches the server, which a hostile client changes."""
+        ...
+
 
 def say_hello(population: Population, client: int) -> ClientInfo:
     with _named_errors(population.called(client)):
@@ -58,7 +62,7 @@ def begin_job(population: Population, slots: Slots, job: Job, down: Any) -> Call
         slots.load(group, job.read_slot, client, check=job.check)
     try:
         with _named_errors(population.called(job.client)):
-            answer = client.run_unsealed(down, job.t)
+            answer = population.sent(client.run_unsealed(down, job.t), job.t)
     except Diverged as error:
         diverged = error.with_traceback(None)  # which would keep the client in memory
         return lambda: diverged
