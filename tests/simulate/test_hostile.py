@@ -65,11 +65,15 @@ def test_a_pool_and_a_resumed_run_have_the_same_records(tmp_path: Path, attacked
 
 
 def test_sites_average_by_the_rule_too_and_attack_nobody(tmp_path: Path) -> None:
-    peaceful = {key: section for key, section in recipe().items() if key != "hostile"}
+    tight = recipe(aggregation={"rule": "clipped", "factor": 1.0}, partition={"clients": 5, "classes_per_client": 10})
+    peaceful = {key: section for key, section in tight.items() if key != "hostile"}
     simulated = fedssa.run(peaceful, out=tmp_path / "run").records
     sites = sites_of(peaceful, tmp_path)
-    assert sites.federation.table["aggregation"] == {"rule": "clipped", "factor": 2.0}
+    assert sites.federation.table["aggregation"] == {"rule": "clipped", "factor": 1.0}
     assert list(sites.run(sites.grid(), "deployed")) == without_flops(simulated)
+    told = [(event.t, event.site) for event in sites.events("deployed") if event.kind == "cut"]
+    assert told == [(r.t, sites.federation.clients[k]) for r in simulated for k in r.mostly_cut]
+    assert told
     toml = federation_toml(peaceful, [f"c{k}" for k in range(5)])
     assert "rule" in toml
     with pytest.raises(SettingsError, match=r"\[hostile\]: attacks are of simulations"):

@@ -45,6 +45,7 @@ Kind = Literal[
     "dropped",  # its answer could not be used
     "lost",  # a message, with the node it was sent to
     "absent",
+    "cut",  # the rule of aggregation left out half of what it uploaded, or more
     "committed",  # a round is on disk
     "stopped",  # it may be resumed
     "ended",

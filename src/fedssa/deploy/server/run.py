@@ -153,6 +153,8 @@ class DeployedRun:
         for client in record.absent:
             if client not in before.known.infos:
                 self._note("absent", record.t, client, "it has not joined yet")
+        for client in record.mostly_cut:
+            self._note("cut", record.t, client, f"by the rule {self._federation.table['aggregation']['rule']}")
         self._note("committed", record.t, None)
         sync(self.dir.path / AUDIT)
         self.checkpoint = Checkpoint(before.run, record.t + 1, length, before.known, server)
