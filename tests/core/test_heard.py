@@ -6,7 +6,10 @@ from hypothesis import strategies as st
 from fedssa.core.heard import Heard
 from fedssa.records import Scores
 
-ROUNDS = st.lists(st.dictionaries(st.integers(0, 5), st.floats(0, 1), min_size=1), min_size=1, max_size=4)
+SAID = st.dictionaries(st.sampled_from(["prototype", "received"]), st.floats(0, 1))  # besides the headline
+ROUNDS = st.lists(
+    st.dictionaries(st.integers(0, 5), st.tuples(st.floats(0, 1), SAID), min_size=1), min_size=1, max_size=4
+)
 
 
 def scores(num_test: int = 1, **test: float) -> Scores:
@@ -33,14 +36,27 @@ def test_a_kind_has_a_mean_once_all_report_it() -> None:
     assert list(heard.mean_accuracy().items()) == [("prototype", 0.5), ("head", 0.5)]
 
 
+def test_a_kind_that_comes_later_is_told_apart_by_client() -> None:
+    """As with prototypes, which nobody has at the start."""
+    heard = Heard({k: scores(head=0.0) for k in range(3)})
+    for k, accuracy in ((0, 0.25), (2, 0.5), (1, 0.75)):
+        heard.hear({k: scores(head=0.0, prototype=accuracy)})
+    assert heard.mean_accuracy()["prototype"] == 0.5
+
+
 def test_nobody_heard_has_no_mean() -> None:
     assert Heard({}).mean_accuracy() == {}
 
 
 @given(ROUNDS)
-def test_the_mean_is_that_of_the_latest_scores_to_the_last_bit(rounds: list[dict[int, float]]) -> None:
-    heard, latest = Heard({}), dict[int, float]()
+def test_the_mean_is_that_of_the_latest_scores_to_the_last_bit(
+    rounds: list[dict[int, tuple[float, dict[str, float]]]],
+) -> None:
+    heard, latest = Heard({}), dict[int, dict[str, float]]()
     for said in rounds:
-        heard.hear({client: scores(head=accuracy) for client, accuracy in said.items()})
-        latest |= said
-        assert heard.mean_accuracy() == {"head": sum(latest.values()) / len(latest)}
+        tests = {client: {"head": accuracy, **others} for client, (accuracy, others) in said.items()}
+        heard.hear({client: scores(**test) for client, test in tests.items()})
+        latest |= tests
+        common = set.intersection(*(set(test) for test in latest.values()))
+        means = {kind: sum(test[kind] for test in latest.values()) / len(latest) for kind in common}
+        assert heard.mean_accuracy() == means

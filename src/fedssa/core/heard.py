@@ -23,7 +23,7 @@ class Heard:
         for client, said in scores.items():
             place = self._places.setdefault(client, len(self._places))
             for kind in said.test.keys() - self._columns.keys():
-                self._columns[kind] = array("d", [math.nan] * place)
+                self._columns[kind] = array("d", [math.nan] * len(self._places))
             for kind, column in self._columns.items():
                 column[place : place + 1] = array("d", [said.test.get(kind, math.nan)])
             if place == 0:
