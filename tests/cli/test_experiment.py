@@ -24,7 +24,11 @@ AT_MOST = 180.0  # seconds, for all of them
 
 
 # Some methods of the experiments that have all; each of the others runs in tests of its own.
-SOME = {"every-method": ("standalone", "fedgh", "fedbabu"), "every-public": ("standalone-public", "feddf", "cfd")}
+SOME: dict[str, tuple[str, ...]] = {
+    "every-method": ("standalone", "fedgh", "fedbabu"),
+    "every-public": ("standalone-public", "feddf", "cfd"),
+    "hostile": ("fedavg", "fedavg-median"),
+}
 
 
 def test_all_experiments_in_small(command: Command, here: Path) -> None:  # noqa: F811
