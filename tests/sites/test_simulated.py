@@ -31,7 +31,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 from fedssa import Site
-from tests.deploy.in_process import few_samples
+from tests.tiny import few_samples
 
 torch.randn(5)  # a file may draw numbers before its functions do
 X, Y = few_samples()

@@ -203,7 +203,9 @@ class Client:
         return self.sealed(self.run_unsealed(down, t))
 
     def sealed(self, answer: AnyAnswer) -> AnyAnswer:
-        """Adds the digest of the state that the round has ended with."""
+        """Adds the digest of the state that the round has ended with, unless it is kept back."""
+        if not self.sharing.state_digest:
+            return answer
         with one_thread():
             return replace(answer, state_digest=digest(self.state()))
 

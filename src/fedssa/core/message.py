@@ -237,7 +237,8 @@ def _made_message(kind: Any, node: Any, path: str, left: Tensors) -> Any:
     parts = {}
     for f in fields(cls):
         part = said.pop(f.name, _NOTHING)
-        has_default = f.default is not MISSING or f.default_factory is not MISSING
+        is_new = f.default_factory is not MISSING and not _may_hold_tensors(known[f.name])  # older editions lack it
+        has_default = f.default is not MISSING or is_new
         if part is _NOTHING and _is_plain(known[f.name]) and has_default:
             continue
         parts[f.name] = _made(known[f.name], part, _join(path, f.name), left)
@@ -300,6 +301,10 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 def _is_plain(kind: Any) -> bool:
     return _without_none(_without_rules(kind))[0] is not Tensor
+
+
+def _may_hold_tensors(kind: Any) -> bool:
+    return kind is Tensor or is_dataclass(kind) or any(map(_may_hold_tensors, get_args(kind)))
 
 
 def _expect(node: Any, kind: Any, path: str) -> Any:
