@@ -197,6 +197,14 @@ def write_order_key(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
+def registered_key(folder: Path, name: str, client: int) -> str:
+    """Lets a site in, and returns where its key is."""
+    (folder / "sites").mkdir(exist_ok=True)
+    write_registration(folder, name, node(client), site_key(client)["key.pub"])
+    (folder / f"key-{client}").write_bytes(site_key(client)["key"])
+    return str(folder / f"key-{client}")
+
+
 def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
     """The clients of a simulation, deployed."""
     settings = parse_settings(table)
@@ -207,7 +215,6 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
         np.savez(folder / "public.npz", **(x if isinstance(x, dict) else {"x": x}), y=y)
     (folder / FILE_NAME).write_text(federation_toml(table, [f"c{k}" for k in range(num_clients)], **deploy))
     write_order_key(folder)
-    (folder / "sites").mkdir(exist_ok=True)
     configs: dict[int, dict[str, Any]] = {}
     for client in range(num_clients):
         site = folder / f"site_{client}.py"
@@ -223,9 +230,7 @@ def sites_of(table: Mapping[str, Any], folder: Path, **deploy: Any) -> Sites:
             "state-dir": str(state),
         }
         if deploy.get("keys", True):
-            write_registration(folder, f"c{client}", node(client), site_key(client)["key.pub"])
-            (folder / f"key-{client}").write_bytes(site_key(client)["key"])
-            configs[node(client)]["key"] = str(folder / f"key-{client}")
+            configs[node(client)]["key"] = registered_key(folder, f"c{client}", client)
     return Sites(read_federation(folder), folder, configs)
 
 

@@ -105,7 +105,8 @@ def test_a_site_with_other_public_data_is_not_listened_to(tmp_path: Path) -> Non
     sites = sites_of(table, tmp_path, join_deadline=0.5)
     other = tmp_path / "other"
     other.mkdir()
-    shutil.copy(tmp_path / "federation.toml", other)
+    for name in ("federation.toml", "coordinator.pub"):
+        shutil.copy(tmp_path / name, other)
     with np.load(tmp_path / "public.npz") as arrays:
         np.savez(other / "public.npz", x=arrays["x"] + 1, y=arrays["y"])
     wrong = min(cohorts(seed())[1])

@@ -156,7 +156,7 @@ def test_named_arrays_of_an_npz_file_are_kept_as_one_file_each(tmp_path: Path) -
         (
             recipe("photos", ("Deep",)),
             ModelError,
-            r"tests.inputs:Deep: Deep: does not run on an input of image 3×6×6, table 2 \(.*unexpected keyword",
+            r"tests.inputs:Deep: does not run on an input of image 3×6×6, table 2 \(.*unexpected keyword",
         ),
         (
             recipe("texts", ("Deep",), {"name": "ds-fl"}, public={"name": f"{OWN}:ids_alone", "per_round": 0}),

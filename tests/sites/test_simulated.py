@@ -21,7 +21,7 @@ from fedssa.simulate.sites import SiteClients
 from fedssa.sites.agreement import read_federation
 from fedssa.sites.settings import site_settings
 from fedssa.sites.site import client_of
-from tests.deploy.in_process import InProcessGrid, Sites, node
+from tests.deploy.in_process import InProcessGrid, Sites, node, registered_key, write_order_key
 from tests.deploy.test_agrees import without_flops
 
 NAMES = ["north", "south", "west"]
@@ -87,9 +87,11 @@ def deployed(folder: Path) -> list[RoundRecord]:
             "site": f"{folder / 'sites.py'}:{name}",
             "federation": str(folder / "federation.toml"),
             "state-dir": str(folder / f"state-{name}"),
+            "key": registered_key(folder, name, k),
         }
         for k, name in enumerate(NAMES)
     }
+    write_order_key(folder)
     sites = Sites(read_federation(folder), folder, configs)
     return list(sites.run(InProcessGrid(configs), "deployed"))
 

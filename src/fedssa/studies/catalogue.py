@@ -14,7 +14,7 @@ from fedssa.core.method import Kind
 from fedssa.methods import METHODS
 from fedssa.models import DESCRIPTIONS
 from fedssa.settings.reference import parts
-from fedssa.studies.listed import Listed, ListedMethod, ListedPart
+from fedssa.studies.listed import Listed, ListedMethod, ListedPart, names
 
 Heterogeneity = Literal["any", "groups", "one"]
 
@@ -90,7 +90,7 @@ def entries() -> list[Entry]:
 
 def as_listed() -> Listed:
     settings = [ListedPart(part.section, part.name, part.about, [list(s) for s in part.settings]) for part in parts()]
-    return Listed([entry.listed for entry in entries()], DESCRIPTIONS, settings)
+    return Listed(names(), [entry.listed for entry in entries()], DESCRIPTIONS, settings)
 
 
 def _needs(method: type[AnyMethod]) -> Iterator[str]:
