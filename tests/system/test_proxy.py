@@ -260,6 +260,6 @@ def test_a_message_adds_at_most_3000_bytes_to_its_payload(deployment: Deployment
 def test_a_superlink_that_is_not_there_is_told(tmp_path: Path) -> None:
     init(tmp_path / "hq", Address("127.0.0.1", free_port(), free_port()), ["north"])
     public = make_node_key(invite(tmp_path / "hq", "north"), "north")
-    with pytest.raises(SettingsError, match="is the SuperLink running"):
+    with pytest.raises(SettingsError, match="if the SuperLink is not running"):
         register(tmp_path / "hq", "north", public)
     assert not (tmp_path / "hq/sites/north.json").exists()
