@@ -55,7 +55,7 @@ def test_the_mean_is_that_of_the_latest_scores_to_the_last_bit(
     heard, latest = Heard({}), dict[int, dict[str, float]]()
     for said in rounds:
         tests = {client: {"head": accuracy, **others} for client, (accuracy, others) in said.items()}
-        heard.hear({client: scores(**test) for client, test in tests.items()})
+        heard.hear({client: Scores(test=test, num_test=1, val={}, num_val=0) for client, test in tests.items()})
         latest |= tests
         common = set.intersection(*(set(test) for test in latest.values()))
         means = {kind: sum(test[kind] for test in latest.values()) / len(latest) for kind in common}
