@@ -39,11 +39,12 @@ def _wrong(value: object) -> RecordDict:
 
 
 def _be_hostile(site: Hostile) -> None:
-    """In round 0 it gives orders to others and answers with too much; in round 1 it announces an answer, and no more.
-    What it answers afterwards is refused by Flower, since it has answered."""
+    """In round 0 it gives orders to others and answers with too much; in round 1 it announces an answer, and no more,
+    as often as it is asked. What it answers afterwards is refused by Flower, since it has answered."""
     if site.asked.metadata.group_id == "0":
         site.orders(site.victim)
         site.orders(Hostile.SERVER)
         site.answers(num_objects=12, send=True)
     if site.asked.metadata.group_id == "1":
         site.answers(num_objects=1, send=False)
+        raise RuntimeError("a hostile site trains nothing, so it has no answer to send when it is asked again")

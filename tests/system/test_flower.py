@@ -230,7 +230,7 @@ def test_what_a_wrong_site_sends_is_dropped_and_named(deployed: Deployment, tmp_
 def test_what_a_hostile_site_does_costs_its_own_answers(deployed: Deployment, tmp_path: Path) -> None:
     """Its orders to another site are refused, its flood is deleted unread, and nobody waits for what never comes."""
     table, victim, out = recipe(2), 0, tmp_path / "deployed"
-    deployed.agree_on(table, deadline=75)
+    deployed.agree_on(table, deadline=60)
     mode, hq = deployed.site(BAD) / "mode", deployed.directory
     known = {"superlink": str(Address.read(hq)), "client": victim}
     known["node"] = json.loads((hq / "sites" / f"{NAMES[victim]}.json").read_text())["node"]
@@ -275,7 +275,7 @@ def test_a_run_outlives_its_superlink(deployed: Deployment, tmp_path: Path) -> N
 
 def test_a_killed_node_costs_its_round_and_a_killed_server_nothing(deployed: Deployment, tmp_path: Path) -> None:
     table = recipe(3)
-    deployed.agree_on(table, deadline=75)
+    deployed.agree_on(table, deadline=60)
     out, site = tmp_path / "deployed", deployed.site(BAD)
     running = deployed.run(out)
     wait_until(lambda: rounds_done(out) >= 0)
