@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -75,14 +76,16 @@ def bytes_of(folder: Path) -> int:
 
 
 def _memory() -> int:
-    """Pss_Anon + Pss_Shmem of this process and its children: shared pages once, files not at all."""
-    pids = ["self", *Path("/proc/self/task", str(_own_id()), "children").read_text().split()]
-    lines = (line for pid in pids for line in Path("/proc", pid, "smaps_rollup").read_text().splitlines())
+    """Pss_Anon + Pss_Shmem of this process and all below it: shared pages once, files not at all."""
+    lines = (
+        line for pid in _family(os.getpid()) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    )
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon", "Pss_Shmem")))
 
 
-def _own_id() -> int:
-    return int(Path("/proc/self/stat").read_text().split()[0])
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in _family(int(child)))]
 
 
 def measure_sizes(effort: Effort) -> list[dict[str, float]]:

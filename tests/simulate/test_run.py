@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,20 +342,27 @@ def test_modules_beside_a_script_are_found_by_workers(tmp_path: Path) -> None:
 def test_workers_start_before_the_data_are_read_and_end_with_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    children: list[str] = []
+    workers: list[str] = []
 
     def no_data(source: object) -> None:
-        children.extend(_children())
+        deadline = time.monotonic() + 60
+        while len(workers) < 2 and time.monotonic() < deadline:
+            workers[:] = _grandchildren()
         raise DataError("gone")
 
     monkeypatch.setattr(fedssa.simulate.clients, "prepare", no_data)
     with pytest.raises(DataError, match="gone"):
         fedssa.run(tiny(), out=tmp_path / "a" / "b" / "run", workers=2)
-    assert len(children) == 2
-    assert not set(children) & set(_children())
+    assert len(workers) == 2
+    assert not set(workers) & set(_grandchildren())
     assert list(tmp_path.iterdir()) == []  # the folders above it are gone, too
 
 
-def _children() -> list[str]:
-    found = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=False)  # noqa: S607
+def _grandchildren() -> list[str]:
+    nurseries = children_of([str(os.getpid())])
+    return children_of(nurseries) if nurseries else []
+
+
+def children_of(parents: list[str]) -> list[str]:
+    found = subprocess.run(["pgrep", "-P", ",".join(parents)], capture_output=True, text=True, check=False)  # noqa: S607
     return found.stdout.split()

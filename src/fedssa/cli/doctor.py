@@ -52,7 +52,8 @@ def examine() -> Iterator[tuple[str, str]]:
     from fedssa.data import cache_folder
     from fedssa.kernels import why_slow
     from fedssa.kernels.devices import devices_here, in_words
-    from fedssa.runs.environment import describe, usable_cores
+    from fedssa.runs.environment import describe
+    from fedssa.runs.system import usable_cores
 
     now, here = describe("auto", "auto"), devices_here()
     yield "fedssa", f"{now['fedssa']} on Python {now['python']}, torch {now['torch']}, numpy {now['numpy']}"

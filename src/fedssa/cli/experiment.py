@@ -158,7 +158,7 @@ def _announce(
     workers: int | None,
 ) -> None:
     from fedssa.cli.doctor import training_speed
-    from fedssa.runs.environment import usable_cores
+    from fedssa.runs.system import usable_cores
     from fedssa.studies.estimate import time_left
 
     there = sum(run.ended() for run in planned)

@@ -63,13 +63,17 @@ def run_command(
     ray: Ray = None,
 ) -> None:
     """Run a recipe, simulate sites, or continue a run that was stopped. Any number of workers gives the same result."""
-    from fedssa.runs.environment import usual_workers
+    from fedssa.runs.system import usual_workers
+    from fedssa.simulate.engine.nursery import start_nursery
+
+    workers = workers or (None if ray else usual_workers())
+    if (workers or 1) > 1 and not ray:
+        start_nursery()  # before what follows imports torch
     from fedssa.simulate.run import Run, default_out, reopen, start
     from fedssa.simulate.worker import keep_freed_memory
 
     keep_freed_memory()
     track = tracking(trackers, tensorboard=tensorboard)
-    workers = workers or (None if ray else usual_workers())
     if resume is not None:
         if what or federation or assignments or method or out_dir or data_dir:
             raise SettingsError(

@@ -26,7 +26,7 @@ def run_planned(
 ) -> None:
     """Runs those that have not ended, and refuses a directory of other settings before the first of them starts."""
     from fedssa.runs.directory import RunDir
-    from fedssa.runs.environment import usual_workers
+    from fedssa.runs.system import usual_workers
     from fedssa.runs.tensorboard import track_ended
     from fedssa.simulate.worker import keep_freed_memory
     from fedssa.studies.plan import one_pool, run_all

@@ -11,7 +11,6 @@ from typing import Any
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.kernels import resolve
 from fedssa.kernels.devices import device_of
-from fedssa.runs.system import IS_WINDOWS
 
 BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel", "device")
 
@@ -46,15 +45,6 @@ def refuse_other(path: Path, then: dict[str, Any], kernel: str, device: str) -> 
         warnings.warn(
             f"{path}: begun on another processor ({then.get('cpu')}); bits may differ", FedSSAWarning, stacklevel=3
         )
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def usual_workers() -> int:
-    """Returns how many workers a command uses that was not told: one a core, where there can be any."""
-    return 1 if IS_WINDOWS else usable_cores()
 
 
 def cpu_name() -> str:

@@ -15,6 +15,15 @@ STILL_ACTIVE, QUERY = 259, 0x1000  # of the Windows API
 IS_WINDOWS = os.name == "nt"
 
 
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usual_workers() -> int:
+    """Returns how many workers a command uses that was not told: one a core, where there can be any."""
+    return 1 if IS_WINDOWS else usable_cores()
+
+
 def _optional(name: str) -> Any:
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""A worker runs in a process of a pool (`python -m fedssa.simulate.worker`) or in a Ray actor on any machine.
+"""A worker runs in a process of a pool (see `nursery`) or in a Ray actor on any machine.
 
 A process is driven through its standard input and output. It ends when its input closes, even in the middle of a
 training step: the process that drove it is gone, and no old worker may write when the run is resumed.
@@ -160,7 +160,3 @@ def _listen(requests: BinaryIO, inbox: "queue.SimpleQueue[Frame]") -> None:
             inbox.put(read_frame(requests))
     finally:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,14 +3,11 @@
 PoolFederation runs a federation on workers of any kind.
 """
 
-import os
 import selectors
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import Any
 
 from typing_extensions import override
 
@@ -19,6 +16,7 @@ from fedssa.core.message import decode, encode, of
 from fedssa.core.tensors import Tensors
 from fedssa.errors import Diverged
 from fedssa.simulate.engine.jobs import Population
+from fedssa.simulate.engine.nursery import WorkerProcess
 from fedssa.simulate.engine.store import ClientStore, Job
 from fedssa.simulate.engine.wire import diverged_from_wire, read_frame, write_frame
 from fedssa.simulate.engine.workers import Costs, Death, Frame, Request, Workers
@@ -32,7 +30,7 @@ class Pool(Workers):
         self.num_places = num_workers
         self._keep_open = tuple(keep_open)
         self._setup: dict[str, Any] | None = None
-        self._workers = [_WorkerProcess(self._keep_open) for _ in range(num_workers)]  # they import torch meanwhile
+        self._workers = [WorkerProcess(self._keep_open) for _ in range(num_workers)]
         self._busy = selectors.DefaultSelector()
 
     @override
@@ -70,41 +68,12 @@ class Pool(Workers):
 
     @override
     def _replace(self, place: int) -> None:
-        self._workers[place] = _WorkerProcess(self._keep_open)
+        self._workers[place] = WorkerProcess(self._keep_open)
 
 
-class _WorkerProcess:
-    def __init__(self, keep_open: Sequence[int]) -> None:
-        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}  # it imports what we can import
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedssa.simulate.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | one_thread | path,
-            pass_fds=keep_open,
-            start_new_session=True,  # a Ctrl-C in the terminal is for the process that drives the run
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.requests: BinaryIO = self.process.stdin  # type: ignore[assignment]
-        self.replies: BinaryIO = self.process.stdout  # type: ignore[assignment]
-        self.setup_sent = False
-
-    def close(self) -> int:
-        """Ends the worker, which exits when its pipe closes whatever it is doing, and returns its exit code."""
-        with suppress(BrokenPipeError):
-            self.requests.close()
-        try:
-            code = self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        self.replies.close()
-        return code
-
-
-def _how_it_died(code: int) -> str:
+def _how_it_died(code: int | None) -> str:
+    if code is None:
+        return "with the process that started it"
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     return how + (" (out of memory? try fewer --workers)" if code == -9 else "")
 
