@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedssa.report.figures.clients import binned
+from fedssa.report.figures.clients import binned, shortened
 from fedssa.report.figures.colours import THEME
 from fedssa.report.figures.frame import Scale, frame, round_ticks
 from fedssa.report.figures.raster import png
@@ -93,6 +93,20 @@ def test_gains_are_means_of_equal_parts() -> None:
 )
 def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
     assert round_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(("last", "ticks"), [(1, [0, 1]), (3, [0, 1, 2, 3]), (20, [0, 5, 10, 15, 20])])
+def test_rounds_are_counted_in_whole_numbers(last: int, ticks: list[float]) -> None:
+    assert frame([0, last], [1.0], x_label="rounds", y_label="", whole_x=True).x.ticks == ticks
+
+
+def test_long_labels_can_be_told_apart() -> None:
+    assert shortened(["fedssa", "standalone-scaled", "a-method-with-a-long-name"]) == [
+        "fedssa", "standalone-scaled", "a-method-with-a-…",
+    ]  # fmt: skip
+    labels = [f"zoo.py:Net(kind={kind})" for kind in ("gru", "max", "max, size=32, lr=0.1")]
+    assert shortened(labels) == ["…py:Net(kind=gru)", "…py:Net(kind=max)", "…max, size=32, l…"]
+    assert shortened(["fedssa, t_stable = 2", "fedssa, t_stable = 10"]) == ["…t_stable = 2", "…t_stable = 10"]
 
 
 def test_scales() -> None:

@@ -41,6 +41,21 @@ def test_methods_and_seeds_come_together_and_nothing_else(tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
+def test_a_file_with_data_goes_by_its_name_wherever_it_lies(tmp_path: Path) -> None:
+    for name, folder in (("a", "/home/me"), ("b", "/scratch")):
+        finished_run(tmp_path / name, ROUNDS, settings(seed=ord(name), data__name=f"{folder}/shop.py:tickets"))
+    (group,) = groups_of(tmp_path)
+    assert title(group).startswith("shop.py:tickets, 3 clients")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", {"name": "adam", "beta1": 0.8}])
+def test_an_optimiser_that_is_not_the_usual_one_is_told(tmp_path: Path, optimizer: Any) -> None:
+    finished_run(tmp_path / "a", ROUNDS, settings(local__lr=0.1))
+    finished_run(tmp_path / "b", ROUNDS, settings(local__lr=0.1, local__optimizer=optimizer))
+    usual, other = map(subtitle, groups_of(tmp_path))
+    assert other == f"adam · {usual}"
+
+
 def test_other_versions_are_never_averaged_with_these(tmp_path: Path) -> None:
     for name, version in (("a", "0.1"), ("b", "0.1"), ("c", "0.2")):
         run = finished_run(tmp_path / name, ROUNDS, settings(seed=ord(name)))

@@ -28,10 +28,10 @@ def architecture_boxes(group: Group, styles: Mapping[str, Style]) -> Figure | No
         return None
     block = BOX * len(methods) + BETWEEN
     every = [100 * a for by_arch in found.values() for accuracies in by_arch.values() for a in accuracies]
-    names, height = [shortened(arch) for arch in archs], TOP + BOTTOM + block * len(archs)
+    height = TOP + BOTTOM + block * len(archs)
     around = frame(
         every, [], x_label="accuracy of a client, %", y_label="", height=height, left=LABEL_ROOM, right=MEAN_ROOM,
-        y_names=names,
+        y_names=shortened(archs),
     )  # fmt: skip
     items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
     for number, method in enumerate(methods):
@@ -73,9 +73,9 @@ def class_recall(group: Group, styles: Mapping[str, Style]) -> Figure | None:
     height = TOP + BOTTOM + ROW * len(methods)
     edges = np.linspace(LABEL_ROOM, WIDTH - RIGHT, len(classes) + 1)
     items: list[Item] = []
-    for row, method in enumerate(methods):
+    for row, (method, name) in enumerate(zip(methods, shortened(methods), strict=True)):
         top, series = TOP + ROW * row, styles[method].series
-        items.append(Words(LABEL_ROOM - 8, top + ROW / 2 + 5, shortened(method), anchor="end", size=14, series=series))
+        items.append(Words(LABEL_ROOM - 8, top + ROW / 2 + 5, name, anchor="end", size=14, series=series))
         shares = [found[method].get(s) for s in classes]
         items += _tiles(shares, edges.tolist(), top, styles[method])
     items += _class_labels([class_name(group, s) for s in classes], edges.tolist(), height)

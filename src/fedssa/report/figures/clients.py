@@ -1,6 +1,8 @@
 """These figures show the spread of the clients' accuracies, and who gains over training alone."""
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from fedssa.report.read.groups import REFERENCE, Group
 ROW = 34.0  # pixels of height a method
 LABEL_ROOM = 142.0
 MEAN_ROOM = 58.0
-MAX_LABEL = 18  # characters
+MAX_LABEL = 17  # characters, which have room
 BINS = 5
 MOST_DOTS = 400  # a method; the box is of all clients
 GOLDEN = (5**0.5 - 1) / 2  # its multiples modulo 1 are spread evenly: jitter without chance
@@ -59,7 +61,7 @@ def client_figure(
         height=height,
         left=LABEL_ROOM,
         right=MEAN_ROOM,
-        y_names=[shortened(method) for method in shown],
+        y_names=shortened(shown),
     )
     items: list[Item] = [*around.items, Words(WIDTH - RIGHT, 16, "mean", anchor="end", size=14)]
     for row, method in enumerate(shown):
@@ -181,5 +183,22 @@ def binned(pairs: Floats) -> list[tuple[float, float]]:
     return [(float(counts[bins == b].mean()), float(gains_of[bins == b].mean())) for b in np.unique(bins)]
 
 
-def shortened(label: str) -> str:
+def shortened(labels: Sequence[str]) -> list[str]:
+    """Cuts long labels at the end; those that would then look alike begin later, so that they show what differs."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(_cut(label), []).append(label)
+    return [cut if len(alike[cut := _cut(label)]) == 1 else _from_later(label, alike[cut]) for label in labels]
+
+
+def _cut(label: str) -> str:
     return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
+
+
+def _from_later(label: str, alike: Sequence[str]) -> str:
+    """Begins with the first word from which all the rest has room, or else with the word that differs."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False))
+    differ = len(list(same))
+    starts = [0, *(word.start() for word in re.finditer(r"\w+", label) if word.start() <= differ)]
+    start = next((start for start in starts if len(label) - start < MAX_LABEL), starts[-1])
+    return _cut("…" + label[start:])

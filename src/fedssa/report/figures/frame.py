@@ -21,6 +21,7 @@ class Scale:
     start: float  # pixels
     stop: float
     log: bool = False
+    whole: bool = False  # ticks are whole numbers
 
     def __call__(self, value: float) -> float:
         return self.start + (self.stop - self.start) * self._share(value)
@@ -34,7 +35,7 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         if not self.log:
-            return round_ticks(self.low, self.high)
+            return round_ticks(self.low, self.high, least=float(self.whole))
         powers = range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)
         step = 1 + (len(powers) - 1) // 6
         return [0.0, *(10.0**power for power in powers[::step])]
@@ -60,12 +61,15 @@ def frame(
     y_names: Sequence[str] | None = None,
     whole_x: bool = False,
 ) -> Frame:
-    """Draws a frame around these values; with y_names, row i of them lies at y = i, the first on top."""
+    """Draws a frame around these values; with y_names, row i of them lies at y = i, the first on top.
+
+    With whole_x, x counts something: its ticks are whole numbers, and it has no margin.
+    """
     edge = WIDTH - right
-    x = _scale(x_values, left, edge, log_x, pad=not whole_x)
+    x = _scale(x_values, left, edge, log_x, whole=whole_x)
     bottom = height - BOTTOM
     if y_names is None:
-        y = _scale(y_values, bottom, TOP, False, pad=True)
+        y = _scale(y_values, bottom, TOP, False)
         y_ticks = [(value, _tick(value)) for value in y.ticks]
     else:
         y = Scale(-0.6, len(y_names) - 0.4, TOP, bottom)
@@ -86,25 +90,25 @@ def frame(
     return Frame(x, y, tuple(items))
 
 
-def round_ticks(low: float, high: float, about: int = 6) -> list[float]:
-    """Returns multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / about
+def round_ticks(low: float, high: float, about: int = 6, least: float = 0.0) -> list[float]:
+    """Returns multiples of 1, 2 or 5 times a power of ten, which lie no nearer to one another than `least`."""
+    rough = max((high - low) / about, least)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [round(number * step, 10) for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _scale(values: Sequence[float], start: float, stop: float, log: bool, *, pad: bool) -> Scale:
+def _scale(values: Sequence[float], start: float, stop: float, log: bool, *, whole: bool = False) -> Scale:
     if log:
         positive = [value for value in values if value > 0] or [1.0]
         low, high = (math.log10(edge(positive)) for edge in (min, max))
         return Scale(10.0 ** math.floor(low), 10.0 ** max(math.ceil(high), math.floor(low) + 1), start, stop, log=True)
     low, high = min(values), max(values)
-    margin = 0.05 * (high - low) if pad else 0.0
+    margin = 0.0 if whole else 0.05 * (high - low)
     if high == low:
         margin = max(abs(high) * 0.05, 0.5)
-    return Scale(low - margin, high + margin, start, stop)
+    return Scale(low - margin, high + margin, start, stop, whole=whole)
 
 
 def _tick(value: float) -> str:

@@ -72,7 +72,7 @@ def group_runs(runs: Sequence[Found]) -> list[Group]:
 def shared_settings(run: Found) -> dict[str, Any]:
     settings = run.summary.settings
     return {
-        "data": settings["data"]["name"],
+        "data": label(settings["data"]["name"]),
         "digest": run.summary.run_dir.data_digest,
         **({"splits": settings["data"]["splits"]} if "splits" in settings["data"] else {}),  # who is tested on what
         "version": run.version,
@@ -191,7 +191,10 @@ def _hostile_words(group: Group) -> list[str]:
 
 def subtitle(group: Group) -> str:
     local = group.settings["local"]
-    parts = [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
+    chosen = local.get("optimizer", "sgd")
+    optimiser = chosen["name"] if isinstance(chosen, Mapping) else chosen
+    parts = [] if optimiser == "sgd" else [optimiser]
+    parts += [f"{word} {local[key]}" for key, word in (("batch_size", "batch"), ("lr", "lr")) if key in local]
     if per_round := group.settings.get("public", {}).get("per_round"):
         parts.append(f"{per_round} public samples a round")
     elif group.settings.get("public"):
