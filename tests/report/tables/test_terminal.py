@@ -75,6 +75,18 @@ def test_runs_fit_80_columns(tmp_path: Path) -> None:
     assert not any("…" in word for word in words)
 
 
+def test_names_of_runs_are_whole_on_80_columns(tmp_path: Path) -> None:
+    """Where they are long, other columns give way, and a line tells which."""
+    rounds: list[dict[int, Accuracy]] = [{0: 0.1, 1: 0.1, 2: 0.1}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    names = ["fedssa-t_stable=10-s0", "standalone-scaled-s0", "a-third-run-of-quite-a-long-name"]
+    runs = [summarise(finished_run(tmp_path / name, rounds, second="prototype")) for name in names]
+    shown = lines_of(runs_table(runs), width=80)
+    rows = {words[0]: words for words in shown}
+    assert all("70.0" in rows[name] and "35.0" in rows[name] for name in names)
+    assert any(words[:5] == ["A", "wider", "terminal", "also", "shows:"] for words in shown)
+    assert not any("…" in word for words in shown for word in words)
+
+
 def test_one_run(tmp_path: Path) -> None:
     rounds: list[dict[int, Accuracy]] = [{0: 0.1, 1: 0.1, 2: 0.1}, {0: 0.5, 1: 0.7, 2: 0.9}]
     summary = summarise(make_run(tmp_path / "run", rounds, settings(seed=3, run__target=0.95)))
@@ -125,6 +137,18 @@ def test_a_comparison_has_bytes_and_flops_by_kind_and_fits_80_columns(tmp_path: 
         ["fedgh", "38", "168", "3", "k", "7", "k", "–", "–", "–"],
     ]
     assert not any("…" in word for words in both for word in words)
+
+
+def test_a_comparison_of_one_seed_has_a_line_a_method_on_80_columns(tmp_path: Path) -> None:
+    """That there is no verdict stands once, below the table."""
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    runs = [summarise(finished_run(tmp_path / name, rounds, settings(name))) for name in ("standalone", "fedproto")]
+    rows = compare_methods(runs, "standalone", lambda run: "standalone" if run is runs[0] else "fedproto:weight=10")
+    shown = [" ".join(words) for words in lines_of(comparison_tables(rows, "standalone"), width=80)]
+    assert shown[3].startswith("standalone 70.0")
+    assert shown[4].startswith("fedproto:weight=10 70.0")
+    assert shown[5].startswith("One seed: there are no verdicts")
+    assert not any("no interval" in line for line in shown)
 
 
 def test_bytes_are_seen_where_a_method_sends_no_number(tmp_path: Path) -> None:

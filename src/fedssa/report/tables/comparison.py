@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rich.console import Group
+from rich.padding import Padding
 from rich.text import Text
 
 from fedssa.report.read.comparison import MethodRow
@@ -19,12 +20,14 @@ def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     return Group(_accuracies(rows, reference), *_below(told), _costs(rows), *_below(_unreached(rows)))
 
 
-def _below(sentence: str | None) -> list[Text]:
-    return [Text(f" {sentence}\n")] if sentence else []
+def _below(sentence: str | None) -> list[Padding]:
+    return [Padding(Text(sentence), (0, 1, 1, 1))] if sentence else []
 
 
 def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
     kinds, measures = kinds_of(row.second_accuracies for row in rows), kinds_of(row.measures for row in rows)
+    judged = any(row.difference and row.difference.p is not None for row in rows)  # if not, a line below tells why
+    notes = [_notes(row, judged=judged) for row in rows]
     differences = ["reference" if row.method == reference else _interval(row.difference) for row in rows]
     return Fitted(
         [
@@ -34,7 +37,7 @@ def _accuracies(rows: Sequence[MethodRow], reference: str) -> Fitted:
             Shown("best by\nval. %", [percent_text(row.best_by_validation) for row in rows], 3),
             *(_measure(name, rows) for name in measures),
             Shown(f"vs {reference}\n[95 % interval]", differences, 1),
-            Shown("notes", [_notes(row) for row in rows], 2, left=True, folded=True),
+            *([Shown("notes", notes, 2, left=True, folded=True)] if any(notes) else []),
         ]
     )
 
@@ -92,8 +95,8 @@ def _amount(value: float | None) -> str:
     return NOTHING if value is None else short(round(value))
 
 
-def _notes(row: MethodRow) -> str:
-    verdict = [] if row.difference is None else [in_words(row.difference)]
+def _notes(row: MethodRow, *, judged: bool) -> str:
+    verdict = [in_words(row.difference)] if row.difference and judged else []
     return ", ".join([*([] if row.outcome == "finished" else [row.outcome]), *verdict])
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-LEAST_FOLDED = 12  # characters of a column that may be folded between words
+LEAST_FOLDED = 12  # characters of a column that may be folded between words, if it has a longer text
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class Shown:
 
     @property
     def least_width(self) -> int:
-        return min(self.width, LEAST_FOLDED) if self.folded else self.width
+        if not self.folded:
+            return self.width
+        longest = max(cell_len(word) for text in (self.heading, *self.cells) for word in text.split() or [""])
+        return max(longest, min(self.width, LEAST_FOLDED))
 
 
 class Fitted:
@@ -47,7 +51,7 @@ class Fitted:
             chosen.remove(max(chosen, key=lambda column: column.rank))
         yield _drawn(chosen)
         if missing := [column.heading.replace("\n", " ") for column in self._columns if column not in chosen]:
-            yield Text(f" A wider terminal also shows: {', '.join(missing)}")
+            yield Padding(Text(f"A wider terminal also shows: {', '.join(missing)}"), (0, 1))
 
 
 def _least_width(columns: Sequence[Shown]) -> int:

@@ -1,6 +1,6 @@
 """These tables, and the curve in characters, are for the terminal. Without colour they say the same."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +21,7 @@ from fedssa.report.read.summary import (
     paired_difference,
     run_names,
 )
+from fedssa.report.tables.fitted import Fitted, Shown
 
 __all__ = [
     "NOTHING",
@@ -32,35 +33,42 @@ __all__ = [
     "run_table",
     "runs_table",
     "terminal_table",
-    "with_kinds",
 ]
 
 MOST_ARCHITECTURES = 8  # of which a run's summary tells
 HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes take the norm's place
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
-RUN_COLUMNS = ("accuracy\n%", "vs first\n± s.e.", "best by\nval. %", "numbers\nsent", HEADER_NORM, "s per\nround")
 
 
-def runs_table(summaries: Sequence[RunSummary]) -> Table:
+def runs_table(summaries: Sequence[RunSummary]) -> Fitted:
     """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
     in_bytes = is_hidden_by_numbers(summary.traffic for summary in summaries)
-    table = terminal_table("run", right=with_kinds(_columns(RUN_COLUMNS, in_bytes), kinds), last="outcome")
-    table.columns[0].min_width, table.columns[-1].min_width = 12, 9
-    for name, summary in zip(run_names([s.run_dir for s in summaries]), summaries, strict=True):
-        table.add_row(
-            Text(name if name == summary.method else f"{name} ({summary.method})"),
-            percent_text(summary.accuracy),
-            *(percent_text(summary.second_accuracies.get(kind)) for kind in kinds),
-            _difference(summary, summaries[0]),
-            percent_text(summary.best_round and summary.best_round.test),
-            short(summary.traffic.numbers),
-            short(summary.traffic.bytes) if in_bytes else number_text(summary.header_norm, ".2f"),
-            number_text(summary.seconds_per_round, ".3g"),
-            _outcome(summary),
-        )
-    return table
+    named = zip(run_names([s.run_dir for s in summaries]), summaries, strict=True)
+    names = [name if name == summary.method else f"{name} ({summary.method})" for name, summary in named]
+
+    def column(heading: str, tell: Callable[[RunSummary], str], rank: int = 0) -> Shown:
+        return Shown(heading, [tell(summary) for summary in summaries], rank)
+
+    def second(kind: str) -> Shown:
+        return column(f"{kind}\n%", lambda run: percent_text(run.second_accuracies.get(kind)), 3)
+
+    return Fitted(
+        [
+            Shown("run", names, left=True, folded=True),
+            column("accuracy\n%", lambda run: percent_text(run.accuracy)),
+            *map(second, kinds),
+            column("vs first\n± s.e.", lambda run: _difference(run, summaries[0]), 1),
+            column("best by\nval. %", lambda run: percent_text(run.best_round and run.best_round.test), 4),
+            column("numbers\nsent", lambda run: short(run.traffic.numbers), 5),
+            column(BYTES_SENT, lambda run: short(run.traffic.bytes), 6)
+            if in_bytes
+            else column(HEADER_NORM, lambda run: number_text(run.header_norm, ".2f"), 6),
+            column("s per\nround", lambda run: number_text(run.seconds_per_round, ".3g"), 7),
+            Shown("outcome", [_outcome(summary) for summary in summaries], 2, left=True, folded=True),
+        ]
+    )
 
 
 def run_table(summary: RunSummary) -> Table:
@@ -195,16 +203,7 @@ def partition_table(
     return table
 
 
-def _columns(columns: Sequence[str], in_bytes: bool) -> list[str]:
-    return [BYTES_SENT if in_bytes and heading == HEADER_NORM else heading for heading in columns]
-
-
-def with_kinds(columns: Sequence[str], kinds: Sequence[str]) -> list[str | Text]:
-    """Adds columns for second accuracies, whose names come from files, so they are text and no markup."""
-    return [columns[0], *(Text(f"{kind}\n%") for kind in kinds), *columns[1:]]
-
-
-def terminal_table(*left: str, right: Sequence[str | Text], last: str | None = None) -> Table:
+def terminal_table(*left: str, right: Sequence[str], last: str | None = None) -> Table:
     """Makes a table whose first and last columns alone are folded where the line is short."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(left[0])
