@@ -18,6 +18,7 @@ import fedssa
 from fedssa import cli
 from fedssa.cli import common
 from fedssa.runs.directory import RunDir, fill_run_dir
+from fedssa.settings.command import command_of
 from fedssa.simulate.saved_models import known
 from tests.tiny import TINY, tree
 
@@ -68,6 +69,14 @@ def command(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Result(code if isinstance(code, int) else 0, captured.out, captured.err)
 
     return call
+
+
+def test_the_command_of_a_run_repeats_it_in_any_folder(command: Command, here: Path) -> None:
+    command("run", "tiny.toml", "--workers", "1", "--out", "one")
+    (here / "tiny.toml").unlink()
+    again = command(*shlex.split(command_of(RunDir.open(here / "one")))[1:], "--workers", "1", "--out", "two")
+    assert again.code == 0, again.err
+    assert (here / "one" / "rounds.jsonl").read_bytes() == (here / "two" / "rounds.jsonl").read_bytes()
 
 
 def test_run_then_show_then_resume(command: Command, here: Path) -> None:

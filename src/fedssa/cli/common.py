@@ -65,7 +65,7 @@ def tracking(names: list[str] | None, *, tensorboard: bool) -> "Tracking":
 
 
 def recipe_settings(
-    recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
+    recipe: Path | None, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> "Settings":
     from fedssa.settings.recipe import parse_settings
 
@@ -73,11 +73,11 @@ def recipe_settings(
 
 
 def recipe_table(
-    recipe: Path, assignments: list[str] | None, method: str | None, data_dir: Path | None
+    recipe: Path | None, assignments: list[str] | None, method: str | None, data_dir: Path | None
 ) -> dict[str, Any]:
     from fedssa.settings.recipe import read_recipe
 
-    table = changed(read_recipe(recipe), assignments, method)
+    table = changed(read_recipe(recipe) if recipe else {}, assignments, method)
     if data_dir and isinstance(table.get("data", {}), dict):
         table["data"] = {**table.get("data", {}), "dir": str(data_dir)}
     return table

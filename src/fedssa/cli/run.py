@@ -84,11 +84,12 @@ def run_command(
             err.print(f"{resume}: this run has ended already ({begun.message or begun.kind})")
             _show_run(resume)
             raise typer.Exit(1 if begun.kind == "diverged" else 0)
-    elif not what:
+    elif not what and (federation or not assignments):
         raise SettingsError("which recipe, or which sites? For example: fedssa run recipes/quickstart.toml")
     else:
+        what = what or []
         settings = _settings(what, federation, assignments, method, data_dir)
-        name = Path(what[0].partition(":")[0]).stem if len(what) == 1 else "sites"
+        name = Path(what[0].partition(":")[0]).stem if len(what) == 1 else "sites" if what else "run"
         begun = start(settings, out_dir or default_out(settings, name), workers=workers, ray=ray)
     try:
         _drive(begun, workers or 1, track)
@@ -103,6 +104,8 @@ def _settings(
     from fedssa.sites.find import is_sites
     from fedssa.sites.settings import site_settings
 
+    if not what:  # --set says it all
+        return recipe_settings(None, assignments, method, data_dir)
     if all(map(is_sites, what)):
         if data_dir:
             raise SettingsError("--data-dir: sites have data of their own; leave it out")

@@ -7,8 +7,6 @@ from typing import Any
 from fedssa.runs.directory import RunDir
 from fedssa.settings.toml import inline
 
-BASE = "recipes/quickstart.toml"
-NOT_IN_BASE = ("public", "server", "privacy", "run")  # the command sets every other section
 FOUND_ANYWHERE = ("cifar10", "cifar100")  # or downloaded, so a path of this machine is left out
 
 
@@ -20,12 +18,12 @@ def command_of(run_dir: RunDir) -> str:
 
 def run_command(recipe: Mapping[str, Any]) -> str:
     """Returns a command that sets everything in the recipe but None, which TOML lacks and which is always a default."""
-    words = ["fedssa", "run", BASE, "--set", f"seed={recipe['seed']}"]
+    words = ["fedssa", "run", "--set", f"seed={recipe['seed']}"]
     for section, table in recipe.items():
         if isinstance(table, Mapping):
             elsewhere = section == "data" and table.get("name") in FOUND_ANYWHERE
             said = {
                 key: value for key, value in table.items() if value is not None and not (elsewhere and key == "dir")
             }
-            words += ["--set", f"{section}={inline(said)}"] if said or section not in NOT_IN_BASE else []
+            words += ["--set", f"{section}={inline(said)}"] if said else []
     return shlex.join(words)
