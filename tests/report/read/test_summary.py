@@ -180,6 +180,9 @@ def test_only_the_method_may_differ(tmp_path: Path) -> None:
     a = summarise(make_run(tmp_path / "a", rounds))
     same = settings("fedproto", method__lam=0.1)
     assert comparable(a, summarise(make_run(tmp_path / "same", rounds, same)))
+    kept = settings("fedproto", run__keep_models=False)  # as fedssa compare does, and fedssa run does not
+    a_kept = summarise(make_run(tmp_path / "kept", rounds, settings(run__keep_models=True)))
+    assert comparable(a_kept, summarise(make_run(tmp_path / "not-kept", rounds, kept)))
     others = [
         make_run(tmp_path / "seed", rounds, settings(seed=1)),
         make_run(tmp_path / "epochs", rounds, settings(local__epochs=2)),

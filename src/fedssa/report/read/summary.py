@@ -28,8 +28,8 @@ SINCE_THEN: dict[str, dict[str, Any]] = {
 # the same of the options of methods
 OPTIONS_SINCE_THEN: dict[str, dict[str, Any]] = {"fedssa-groups": {"compress": "none", "energy": 0.95}}
 # these change nothing that runs are compared by: methods of one experiment may differ in the header's start, as the
-# control does from Standalone, and runs in what they record
-LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics")}
+# control does from Standalone, and runs in what they record and keep
+LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics", "keep_models", "store_memory")}
 WHOLE = 1 << 80  # an accuracy times this is a whole number, so that a sum of them is exact as clients come and change
 OF_THE_METHOD = ("method", "server", "aggregation")
 MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
