@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssa.cli.completion import experiments, methods, recipes, runs
+from fedssa.cli.completion import experiments, methods, recipes, runs, several_methods
 from fedssa.methods import METHODS, PRESETS
 from fedssa.studies.paper import EXPERIMENTS
 
@@ -15,6 +15,11 @@ from fedssa.studies.paper import EXPERIMENTS
 def test_methods_and_presets_are_all_offered() -> None:
     assert sorted(methods("")) == sorted([*METHODS, *PRESETS])
     assert methods("fedrep") == [name for name in methods("") if name.startswith("fedrep")] != []
+
+
+def test_after_a_comma_the_next_method_is_offered() -> None:
+    assert several_methods("standalone-s") == ["standalone-scaled"]
+    assert several_methods("fedssa:t_stable=10,fd,standalone-s") == ["fedssa:t_stable=10,fd,standalone-scaled"]
 
 
 def test_recipes_runs_and_experiments_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +50,8 @@ def test_a_shell_asks_and_torch_stays_out() -> None:
 
 
 def test_a_shell_is_told_how_to_ask() -> None:
-    code = "import sys; sys.argv = ['fedssa', '--show-completion', 'bash']; from fedssa.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    """Whichever way the command was called, the words are for `fedssa`."""
+    asked = [sys.executable, "-m", "fedssa", "--show-completion", "bash"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert "_FEDSSA_COMPLETE=complete_bash" in done.stdout, done.stderr
+    assert done.stdout.endswith("_fedssa_completion fedssa\n")

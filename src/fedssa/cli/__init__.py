@@ -41,7 +41,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets question marks
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(app(prog_name="fedssa", standalone_mode=False) or 0)  # also as python -m fedssa
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

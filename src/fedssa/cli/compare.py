@@ -18,6 +18,7 @@ from fedssa.cli.common import (
     recipe_table,
     tracking,
 )
+from fedssa.cli.completion import several_methods
 from fedssa.cli.study import run_planned
 from fedssa.errors import SettingsError
 
@@ -28,8 +29,9 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            help="Names, separated by commas, with options if need be: 'fedssa:t_stable=10:mu0=0.3,fedssa'; "
-            "all: every one that the federation allows; all-public: those that use public data, and the controls."
+            help="Names, separated by commas, with options if need be: 'fedssa:t_stable=10:mu0=1,fd'; "
+            "all: every one that the federation allows; all-public: those that use public data, and the controls.",
+            autocompletion=several_methods,
         ),
     ],
     out_dir: Annotated[Path, typer.Option("--out", help="A directory for all runs.", show_default=False)],

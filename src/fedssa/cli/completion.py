@@ -11,6 +11,12 @@ def methods(incomplete: str) -> list[str]:
     return _fitting((name for method in listed().methods for name in (method.name, *method.presets)), incomplete)
 
 
+def several_methods(incomplete: str) -> list[str]:
+    """Returns methods for the last of names that commas separate; what stands before it stays."""
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + name for name in methods(last)]
+
+
 def recipes(incomplete: str) -> list[str]:
     return _fitting(
         (str(path) for path in sorted(Path().glob("*.toml")) + sorted(Path("recipes").rglob("*.toml"))), incomplete

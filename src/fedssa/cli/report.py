@@ -24,4 +24,8 @@ def report(
     gathered = write(folders, out_dir)
     for damaged in gathered.damaged:
         err.print(f"[bold yellow]left out:[/] {plain(damaged.reason)}")
-    out.print(f"{len(gathered.runs)} runs: {out_dir / 'index.html'}", soft_wrap=True, highlight=False)
+    out.print(
+        f"{len(gathered.runs)} run{'s' * (len(gathered.runs) != 1)}: {out_dir / 'index.html'}",
+        soft_wrap=True,
+        highlight=False,
+    )

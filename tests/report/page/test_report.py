@@ -344,7 +344,7 @@ def test_the_command(command: Command, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "runs" / "b" / "rounds.jsonl").write_text("x\n")
     done = command("report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
     assert done.code == 0, done.err
-    assert "1 runs: " in done.out
+    assert "1 run: " in done.out
     assert "left out: b/rounds.jsonl: damaged" in " ".join(done.err.split())
     assert (tmp_path / "out" / "index.html").read_bytes().startswith(b"<!doctype html>")
 
