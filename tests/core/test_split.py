@@ -446,3 +446,10 @@ def test_a_probe_of_ones_own_is_used() -> None:
     task = Task(num_classes=3, input_shape=(2,), width=10)
     parts = split(embedding, task, probe=torch.zeros(8, 2, dtype=torch.int64))
     assert parts(torch.tensor([[1, 2]])).shape == (1, 3)
+
+
+def test_an_id_beyond_an_embedding_is_told() -> None:
+    embedding = nn.Sequential(nn.Embedding(10, 5), nn.Flatten(), nn.Linear(10, 3))
+    task = Task(num_classes=3, input_shape=(2,), width=10)
+    with pytest.raises(ModelError, match=r"an input of 2 of int64, numbers from 3 to 12 \(index out of range"):
+        split(embedding, task, probe=torch.tensor([[3, 4], [5, 12]]))

@@ -303,11 +303,18 @@ def _out(module: nn.Module, probe: Inputs, *, training: bool) -> object:
         with torch.no_grad(), seeded(0, "start"):
             out: object = module(probe)
     except Exception as error:  # a user's module may raise anything
-        form = in_words(form_of(probe, stored=False))
+        form = in_words(form_of(probe, stored=False)) + _extent(probe)
         raise ModelError(f"{_title(module)}: does not run on an input of {form} ({first_line(error)})") from error
     finally:
         module.train(was_training)
     return out
+
+
+def _extent(probe: Inputs) -> str:
+    """Tells the least and the largest whole number, since an embedding may have no row for an id."""
+    tensors = probe.values() if isinstance(probe, dict) else [probe]
+    ids = [x for x in tensors if x.dtype == torch.int64 and x.numel()]
+    return f", numbers from {min(int(x.min()) for x in ids)} to {max(int(x.max()) for x in ids)}" if ids else ""
 
 
 def _title(module: nn.Module) -> str:

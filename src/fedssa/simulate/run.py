@@ -258,5 +258,6 @@ def _already_there(out: Path, settings: Settings) -> str:
     if is_across_sites(out):
         return f"{out}: is a run across sites; choose another --out"
     if same:
-        return f"{out}: holds this run already; to continue or see it: fedssa run --resume {out}"
+        how = f"fedssa run --resume {out}, or exist_ok=True in Python"
+        return f"{out}: holds this run already; to continue or see it: {how}"
     return f"{out}: holds a run of other settings; choose another --out"
