@@ -60,12 +60,11 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 -m 'not system'
 
-# All that trains; what reads data, records and pages knows no kernel.
-TRAINING := $(addprefix tests/,accounting core golden kernels methods models simulate cli/test_cli.py studies/test_plan.py \
-	test_runtimes_agree.py)
+# All that reads samples or convolves; methods, and what reads data, records and pages, know no kernel.
+KERNELS := $(addprefix tests/,core golden kernels models simulate test_runtimes_agree.py)
 
 test-torch: $(VENV)/.dev
-	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 -m 'not system' $(TRAINING)
+	@FEDSSA_KERNEL=torch $(BIN)/python -m pytest -n 2 -m 'not system' $(KERNELS)
 
 test-system: $(VENV)/.system system-packages
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m system  # many of them wait more than they compute

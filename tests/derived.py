@@ -7,13 +7,12 @@ Pictures are named here, with the command that draws them. What the lists of the
 
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from fedssa.studies import listed
 from fedssa.studies.catalogue import as_listed
+from tests.python import python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -35,7 +34,8 @@ def derived(text: str) -> str:
 def printed(command: str) -> str:
     if command.startswith("file "):
         return _shown(ROOT / command.removeprefix("file "))
-    run = subprocess.run([sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, check=True)
+    run = python("-m", *shlex.split(command))
+    run.check_returncode()
     return CUT.sub(_whole, run.stdout) if command.startswith("typer ") else run.stdout
 
 

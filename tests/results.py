@@ -13,7 +13,7 @@ from fedssa.report.page.report import write
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
-FOLDERS = (RESULTS, RESULTS / "groups")  # each with records, their report, and a page
+FOLDERS = (RESULTS, RESULTS / "groups", RESULTS / "every")  # each with records, their report, and a page
 BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 SAID = ("A client took", "“Higher”", "One seed: there are no verdicts")  # how its sentences begin
 

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from fedssa.settings.recipe import PublicSlice, RunOptions, parse_settings
 from fedssa.settings.training import LocalSection, ServerSection
 from fedssa.sites.agreement import parse_federation
 from tests.derived import BLOCK, PAGES, PICTURES, ROOT, derived, drawn
+from tests.python import python
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -59,13 +59,7 @@ def test_every_command_in_the_docs_exists_with_its_options() -> None:
     assert commands
     groups = {"federation": 2, "site": 2}  # words of a command
     for name in {tuple(command[1 : 1 + groups.get(command[1], 1)]) for command in commands}:
-        shown = subprocess.run(
-            [sys.executable, "-m", "fedssa", *name, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "COLUMNS": "200"},
-        ).stdout
+        shown = python("-m", "fedssa", *name, "--help", env={**os.environ, "COLUMNS": "200"}).stdout
         for command in commands:
             if tuple(command[1 : 1 + len(name)]) == name:
                 for word in command[1 + len(name) :]:
@@ -85,7 +79,7 @@ def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
     code = "\n".join(blocks(page, "python"))
     for folder in ("recipes", "docs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

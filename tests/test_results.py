@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from fedssa.report.read.collection import Found, Gathered, gather
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import every_run
+from tests.python import python
 from tests.results import BLOCK, FOLDERS, RESULTS, ROOT, filled, tables_of
 from tests.test_docs import blocks
 
@@ -82,6 +81,6 @@ def test_the_readme_says_of_cifar100_what_the_first_table_says() -> None:
 def test_the_code_on_the_page_prints_the_tables_of_the_page() -> None:
     page = RESULTS / "README.md"
     code = "\n".join(blocks(page, "python"))
-    printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = python("-c", code, cwd=ROOT).stdout
     assert len(printed.splitlines()) > 10
     assert set(printed.splitlines()) <= set(page.read_text().splitlines())

@@ -1,7 +1,6 @@
 """Clients' own models on new samples, and as files for other programs."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing_extensions import override
 
 import fedssa
 from fedssa.errors import DataError, FedSSAError, ModelError, RunDirError, SettingsError
+from tests.python import python
 from tests.tiny import tiny
 
 
@@ -68,12 +68,7 @@ def test_samples_of_another_kind_are_refused(finished: fedssa.RunResult, x: np.n
 
 def test_a_state_dict_loads_into_the_model(finished: fedssa.RunResult, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
-    done = subprocess.run(
-        [sys.executable, "-m", "fedssa", "export", str(finished.path), "1", str(file)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-m", "fedssa", "export", str(finished.path), "1", str(file))
     assert done.stdout == f"written: {file}: the model of client 1\n"
     net = finished.load(1)
     expected = {name: tensor.clone() for name, tensor in net.state_dict().items()}

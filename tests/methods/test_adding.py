@@ -14,6 +14,7 @@ from fedssa.report.figures.style import styles
 from fedssa.runs.directory import RunDir
 from fedssa.settings.toml import document
 from tests.methods.mine import Mine
+from tests.python import python
 from tests.tiny import tiny, tree
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,8 @@ FROM_OUTSIDE = "their_package.theirs:Mine"
 def process(*command: str, cwd: Path, sources: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
     """As a user would start it, with the package in `sources`."""
     env = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
+    if command[0] == sys.executable:
+        return python(*command[1:], cwd=cwd, env=env)
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 

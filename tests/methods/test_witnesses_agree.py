@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import fedssa
 from fedssa.core.rounds import cohort
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
+from tests.python import python
 from tests.tiny import FEW, tiny
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +69,7 @@ def test_killed_in_the_midst_of_a_round_and_resumed_on_two_workers_gives_the_sam
         "import fedssa; from tests.simulate.crash_driver import Killer; "
         f"Killer(60).install(); fedssa.run({settings_of('fedgh')!r}, out={str(out)!r})"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=ENV, cwd=ROOT, check=False)
+    done = python("-c", code, env=ENV, cwd=ROOT)
     assert done.returncode == -signal.SIGKILL
     assert 1 < (out / "rounds.jsonl").read_bytes().count(b"\n") <= ROUNDS
     assert same_files(fedssa.resume(out, workers=2).path, whole["fedgh"])
