@@ -72,5 +72,6 @@ def _tell(shape: tuple[int, ...], itemsize: int, name: str, where: str) -> None:
             f"{where}: {name} is sparse, and dense ({form}) it would take {size / 1e9:,.1f} GB of memory, of which "
             f"{free / 1e9:,.1f} GB are free; keep fewer columns"
         )
-    told = f"{where}: {name} is sparse, and made dense ({form}) it takes {max(size / 1e6, 0.1):,.1f} MB of memory"
+    amount = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+    told = f"{where}: {name} is sparse, and made dense ({form}) it takes {amount} of memory"
     warnings.warn(told, FedSSAWarning, stacklevel=2)
