@@ -17,6 +17,8 @@ from rich.console import Console
 import fedssa
 from fedssa import cli
 from fedssa.cli import common
+from fedssa.data.dataset import prepare
+from fedssa.data.digits import Digits
 from fedssa.runs.directory import RunDir, fill_run_dir
 from fedssa.settings.command import command_of
 from fedssa.simulate.saved_models import known
@@ -244,7 +246,8 @@ def start_program(here: Path, *args: str, limit: int | None = None) -> subproces
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_full_disk_is_one_line_and_the_run_can_go_on(here: Path, workers: str) -> None:
-    """No file may grow beyond 300 kB: the settings fit, the clients' states do not."""
+    """No file may grow beyond 300 kB: the settings fit, the clients' states do not, and the data are there already."""
+    prepare(Digits())
     program = start_program(here, "--workers", workers, limit=300_000)
     _, err = program.communicate()
     assert program.returncode == 2

@@ -18,7 +18,7 @@ from fedssa.core.tensors import pack, unpack
 from fedssa.data import prepare
 from fedssa.errors import SettingsError
 from fedssa.settings.recipe import parse_settings
-from fedssa.simulate.engine.ray import for_actors
+from fedssa.simulate.engine.ray import _connect, for_actors
 from fedssa.simulate.engine.store import ClientStore
 from fedssa.simulate.worker import Actor
 from tests.tiny import tiny
@@ -71,3 +71,15 @@ def test_without_ray_the_extra_is_named_and_nothing_is_left(tmp_path: Path, monk
     with pytest.raises(SettingsError, match=r"pip install 'fedssa\[ray\]'"):
         fedssa.run(tiny(), out=tmp_path / "run", workers=2, ray="local")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_ray_that_does_not_start_is_told_in_one_line() -> None:
+    class Slow:
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, *_: object, **__: object) -> None:
+            raise Exception("The current node timed out during startup.\n")
+
+    with pytest.raises(SettingsError, match=r"^--ray local: cannot be reached \(The current node timed out during"):
+        _connect(Slow(), "local", 2)

@@ -144,7 +144,7 @@ def _connect(ray: Any, address: str, num_workers: int | None) -> bool:
             ray.init("local", num_cpus=num_workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
             ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # a node that takes too long to start is just that
         raise SettingsError(f"--ray {address}: cannot be reached ({_one_line(error)})") from error
     return True
 
