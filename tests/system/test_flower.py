@@ -25,6 +25,7 @@ from fedssa.deploy.site.node import QUIET
 from fedssa.records import RoundRecord
 from fedssa.runs.audit import TROUBLE, events_of, read_audit
 from fedssa.runs.directory import RunDir
+from fedssa.runs.files import CHECKPOINT
 from fedssa.settings.recipe import parse_settings
 from tests.deploy.in_process import federation_toml, node, sites_of
 from tests.deploy.test_faults import refuse
@@ -137,6 +138,12 @@ def wait_until(holds: Callable[[], bool], seconds: float = 300) -> None:
 
 def rounds_done(out: Path) -> int:
     return len(RunDir.open(out).records()) - 1 if (out / "rounds.jsonl").exists() else -1
+
+
+def is_committed(out: Path) -> bool:
+    """Tells whether the state was saved after the last record was written; if not, a resumed run repeats the round."""
+    written, saved = ((out / name).stat().st_mtime_ns for name in ("rounds.jsonl", CHECKPOINT))
+    return saved >= written
 
 
 def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
@@ -287,7 +294,7 @@ def test_a_killed_node_costs_its_round_and_a_killed_server_nothing(deployed: Dep
     deployed.kill(NAMES[BAD])
     (site / "mode").unlink()
     (site / "hangs").unlink()
-    wait_until(lambda: rounds_done(out) >= 2, seconds=90)  # by quorum, within its deadline
+    wait_until(lambda: rounds_done(out) >= 2 and is_committed(out), seconds=90)  # by quorum, within its deadline
     kill_server_app(deployed.programs.running["superexec"].pid)
     running.communicate(timeout=600)
     assert running.returncode == 1
