@@ -63,11 +63,11 @@ def run_command(
     ray: Ray = None,
 ) -> None:
     """Run a recipe, simulate sites, or continue a run that was stopped. Any number of workers gives the same result."""
-    from fedssa.runs.system import usual_workers
+    from fedssa.runs.system import IS_WINDOWS, usual_workers
     from fedssa.simulate.engine.nursery import start_nursery
 
     workers = workers or (None if ray else usual_workers())
-    if (workers or 1) > 1 and not ray:
+    if (workers or 1) > 1 and not ray and not IS_WINDOWS:
         start_nursery()  # before what follows imports torch
     from fedssa.simulate.run import Run, default_out, reopen, start
     from fedssa.simulate.worker import keep_freed_memory

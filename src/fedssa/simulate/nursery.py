@@ -59,7 +59,7 @@ def _become_worker(order: dict[str, Any], descriptors: list[int], not_mine: list
     importlib.invalidate_caches()
     try:
         importlib.import_module(WORKER).main()
-    except BaseException:
+    except BaseException:  # whatever it is, a worker must not go on as a nursery
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(1)  # worker.main ends only so

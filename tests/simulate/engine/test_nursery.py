@@ -55,12 +55,11 @@ def test_how_a_worker_was_killed_is_told() -> None:
     assert worker.close() == -signal.SIGKILL
 
 
-def test_a_worker_lives_in_the_folder_and_the_environment_of_who_asks(
+def test_a_worker_lives_in_the_folder_of_who_asks_and_alone_holds_what_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = forked()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OF_THIS_TEST", "yes")
     (tmp_path / "lock").touch()
     with (tmp_path / "lock").open() as lock:
         worker = WorkerProcess([lock.fileno()])
