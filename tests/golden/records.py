@@ -23,7 +23,7 @@ from torch import Tensor
 from fedssa.core.client import AnyAnswer, Client, ClientInfo
 from fedssa.core.message import tensors_in
 from fedssa.core.rounds import run_rounds
-from fedssa.kernels import resolve
+from fedssa.kernels import bits_of, resolve
 from fedssa.methods import METHODS, PRESETS
 from fedssa.runs.environment import cpu_name
 from fedssa.settings.recipe import parse_settings
@@ -75,9 +75,8 @@ def recipe(method: Table, **local: Any) -> Table:
 
 
 def machine() -> str:
-    return (
-        f"kernel {resolve('auto')}, torch {version('torch')}, {cpu_name()} ({torch.backends.cpu.get_cpu_capability()})"
-    )
+    kernel, instructions = bits_of(resolve("auto")), torch.backends.cpu.get_cpu_capability()
+    return f"kernel {kernel}, torch {version('torch')}, {cpu_name()} ({instructions})"
 
 
 def bits(tensors: Iterable[Tensor]) -> str:

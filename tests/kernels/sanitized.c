@@ -90,7 +90,7 @@ static void expect(const Call *c, const Expected *e) {
             }
 }
 
-static void convolve_all(const Call *shape, int avx2, int64_t largest) {
+static void convolve_all(const Call *shape, int level, int64_t largest) {
     Call c = *shape;
     int64_t pixels = c.num * c.height * c.width * c.channels_in;
     int64_t taps = c.channels_out * c.rows * c.columns * c.channels_in;
@@ -102,19 +102,19 @@ static void convolve_all(const Call *shape, int avx2, int64_t largest) {
     Expected e = {doubles(outs), doubles(pixels), doubles(taps), doubles(c.channels_out)};
     expect(&c, &e);
 
-    if (fedssa_forward(&c, avx2)) fail("memory of forward", 0);
+    if (fedssa_forward(&c, level)) fail("memory of forward", 0);
     same("out", c.out, e.out, outs);
-    if (fedssa_backward(&c, avx2)) fail("memory of backward", 0);
+    if (fedssa_backward(&c, level)) fail("memory of backward", 0);
     same("grad_x", c.grad_x, e.grad_x, pixels);
     same("grad_weight", c.grad_weight, e.grad_weight, taps);
     same("grad_bias", c.grad_bias, e.grad_bias, c.channels_out);
 
     Call less = c; /* an evaluation, and a first layer */
     less.winners = NULL, less.out = buffer(outs, sizeof(float));
-    if (fedssa_forward(&less, avx2)) fail("memory of forward", 0);
+    if (fedssa_forward(&less, level)) fail("memory of forward", 0);
     same("out without winners", less.out, e.out, outs);
     less.winners = c.winners, less.grad_x = NULL, memset(c.grad_weight, 0xff, (size_t)taps * sizeof(float));
-    if (fedssa_backward(&less, avx2)) fail("memory of backward", 0);
+    if (fedssa_backward(&less, level)) fail("memory of backward", 0);
     same("grad_weight alone", c.grad_weight, e.grad_weight, taps);
 
     release(c.x), release(c.weight), release(c.bias), release(c.grad), release(c.out), release(c.winners);
@@ -122,10 +122,10 @@ static void convolve_all(const Call *shape, int avx2, int64_t largest) {
     free(e.out), free(e.grad_x), free(e.grad_weight), free(e.grad_bias);
 }
 
-static void no_memory(int avx2) {
+static void no_memory(int level) {
     Call c = {.num = 1, .height = 6, .width = 6, .channels_in = 1, .channels_out = (int64_t)1 << 50, .rows = 5, .columns = 5};
-    if (!fedssa_forward(&c, avx2)) fail("forward without memory", 0);
-    if (!fedssa_backward(&c, avx2)) fail("backward without memory", 0);
+    if (!fedssa_forward(&c, level)) fail("forward without memory", 0);
+    if (!fedssa_backward(&c, level)) fail("backward without memory", 0);
 }
 
 /* num, height, width, channels_in, channels_out, rows, columns */
@@ -139,15 +139,15 @@ static const Call SHAPES[] = {
     {.num = 2, .height = 5, .width = 14, .channels_in = 32, .channels_out = 3, .rows = 3, .columns = 9},
 };
 
-static void all_convolutions(int avx2) {
-    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(*SHAPES); i++) convolve_all(&SHAPES[i], avx2, 3);
+static void all_convolutions(int level) {
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(*SHAPES); i++) convolve_all(&SHAPES[i], level, 3);
     for (int i = 0; i < 150; i++) {
         Call c = {.num = between(1, 3), .rows = between(1, 7), .columns = between(1, 7)};
         c.height = c.rows + between(1, 6), c.width = c.columns + between(1, 6);
         c.channels_in = between(1, 12), c.channels_out = between(1, 35);
-        convolve_all(&c, avx2, i % 2 ? 1 : 5); /* with many ties, and with few */
+        convolve_all(&c, level, i % 2 ? 1 : 5); /* with many ties, and with few */
     }
-    no_memory(avx2);
+    no_memory(level);
 }
 
 /* ------------------------------------------------------------------ batches */
@@ -203,9 +203,8 @@ static void gather_all(int bytes, int moved) {
 }
 
 int main(void) {
-    all_convolutions(0);
-    if (fedssa_has_avx2()) all_convolutions(1);
+    const char *names[] = {"plain", "avx2", "avx512"};
+    for (int level = PLAIN; level <= fedssa_level(); level++) all_convolutions(level), puts(names[level]);
     for (int i = 0; i < 2000; i++) gather_all(i & 1, i & 2);
-    puts(fedssa_has_avx2() ? "plain and avx2" : "plain");
     return 0;
 }

@@ -19,7 +19,7 @@ from fedssa.simulate.run import start
 from tests.tiny import tiny
 
 Patch = pytest.MonkeyPatch
-HERE = in_c.has_avx2()
+HERE = in_c.best_level()
 
 
 @pytest.fixture(autouse=True)
@@ -29,18 +29,24 @@ def _no_variable(monkeypatch: Patch) -> None:
 
 def without_library(monkeypatch: Patch) -> None:
     monkeypatch.setattr(in_c, "_library", lambda: OSError("it was not built"))
-    monkeypatch.setattr(in_c, "has_avx2", lambda: False)
+    monkeypatch.setattr(in_c, "best_level", lambda: 0)
 
 
 def without_avx2(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(in_c, "has_avx2", lambda: False)
+    monkeypatch.setattr(in_c, "best_level", lambda: 0)
 
 
 def with_avx2(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(in_c, "has_avx2", lambda: True)
+    monkeypatch.setattr(in_c, "best_level", lambda: 1)
+
+
+def with_avx512(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(in_c, "best_level", lambda: 2)
 
 
 Machine = Callable[[Patch], None]
+KNOWN = "should be one of auto, c, c-avx512, c-avx2, c-plain, torch"
+LACKS = "this processor has no such instructions"
 NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc or clang), then fedssa anew"
 
 
@@ -54,6 +60,12 @@ NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc 
         (with_avx2, "auto", "torch", "torch"),
         (with_avx2, "c", "torch", "c-avx2"),
         (with_avx2, "torch", "c", "torch"),
+        (with_avx2, "auto", "c-plain", "c-plain"),
+        (with_avx512, "auto", None, "c-avx512"),
+        (with_avx512, "c", None, "c-avx512"),
+        (with_avx512, "auto", "c-avx2", "c-avx2"),
+        (with_avx512, "c-avx512", "torch", "c-avx512"),
+        (with_avx512, "c-plain", None, "c-plain"),
         (without_avx2, "auto", None, "torch"),
         (without_avx2, "auto", "c", "c-plain"),
         (without_avx2, "c", None, "c-plain"),
@@ -75,8 +87,11 @@ def test_what_a_setting_means(
     [
         (without_library, "c", "", f"run.kernel = 'c': {NOT_BUILT}"),
         (without_library, "auto", "c", f"FEDSSA_KERNEL = 'c': {NOT_BUILT}"),
-        (with_avx2, "auto", "gpu", "FEDSSA_KERNEL = 'gpu': should be one of auto, c, torch"),
-        (with_avx2, "gpu", "", "run.kernel = 'gpu': should be one of auto, c, torch"),
+        (without_library, "c-avx2", "", f"run.kernel = 'c-avx2': {NOT_BUILT}"),
+        (with_avx2, "auto", "gpu", f"FEDSSA_KERNEL = 'gpu': {KNOWN}"),
+        (with_avx2, "gpu", "", f"run.kernel = 'gpu': {KNOWN}"),
+        (with_avx2, "auto", "c-avx512", f"FEDSSA_KERNEL = 'c-avx512': {LACKS}; c is c-avx2 here"),
+        (without_avx2, "c-avx2", "", f"run.kernel = 'c-avx2': {LACKS}; c is c-plain here"),
     ],
 )
 def test_what_cannot_be_had_is_said_in_one_line(
@@ -106,6 +121,7 @@ def test_why_slow(monkeypatch: Patch, machine: Machine, loss: str | None) -> Non
     ("machine", "line"),
     [
         (with_avx2, "c-avx2"),
+        (with_avx512, "c-avx512"),
         (without_avx2, "torch: this processor has no AVX2, so the C kernel is no gain"),
         (without_library, f"torch: {NOT_BUILT}"),
     ],
@@ -120,14 +136,14 @@ def test_a_library_that_cannot_be_loaded_is_missing(monkeypatch: Patch, tmp_path
     (tmp_path / f"_native{EXTENSION_SUFFIXES[0]}").write_text("no library")
     monkeypatch.setattr(in_c, "__file__", str(tmp_path / "in_c.py"))
     in_c._library.cache_clear()
-    in_c.has_avx2.cache_clear()
+    in_c.best_level.cache_clear()
     try:
         assert "file too short" in (in_c.missing() or "")
-        assert not in_c.has_avx2()
+        assert in_c.best_level() == 0
         assert resolve("auto") == "torch"
     finally:
         in_c._library.cache_clear()
-        in_c.has_avx2.cache_clear()
+        in_c.best_level.cache_clear()
 
 
 # -- what runs -------------------------------------------------------------------------------------------------
@@ -152,7 +168,7 @@ def test_the_choice_ends_with_its_block() -> None:
 
 
 # -- whole runs ------------------------------------------------------------------------------------------------
-C_NAME = "c-avx2" if HERE else "c-plain"
+C_NAME = in_c.LEVELS[HERE]
 
 
 def images(kernel: str = "auto") -> dict[str, Any]:
@@ -223,10 +239,21 @@ def test_no_run_is_resumed_with_another_kernel(
 
 def test_no_run_is_resumed_with_other_instructions(tmp_path: Path, monkeypatch: Patch) -> None:
     path = stopped(images("c"), tmp_path / "run")
-    monkeypatch.setattr(in_c, "has_avx2", lambda: not HERE)
+    monkeypatch.setattr(in_c, "best_level", lambda: int(not HERE))
     other = "c-plain" if HERE else "c-avx2"
     with pytest.raises(RunDirError, match=rf"begun with kernel {C_NAME}, this is {other}"):
         fedssa.resume(path)
+
+
+def test_a_run_is_resumed_with_wider_vectors_and_gives_the_same_file(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Where there are none, with the same ones."""
+    narrow, wide = in_c.LEVELS[min(HERE, 1)], C_NAME
+    monkeypatch.setenv("FEDSSA_KERNEL", narrow)
+    path, whole = stopped(images(), tmp_path / "run"), fedssa.run(images(), out=tmp_path / "whole").path
+    monkeypatch.setenv("FEDSSA_KERNEL", wide)
+    fedssa.resume(path)
+    assert (path / "rounds.jsonl").read_bytes() == (whole / "rounds.jsonl").read_bytes()
+    assert named(path) == named(whole) == narrow
 
 
 def test_a_run_that_names_its_kernel_does_not_ask_the_environment(tmp_path: Path, monkeypatch: Patch) -> None:

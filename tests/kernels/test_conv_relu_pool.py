@@ -16,10 +16,11 @@ from torch.nn.functional import conv2d, cross_entropy
 from fedssa.core.seeds import one_thread
 from fedssa.core.task import Task
 from fedssa.core.tensors import Tensors
-from fedssa.kernels import Kernel, conv_relu_pool, in_c, using
+from fedssa.kernels import Kernel, bits_of, conv_relu_pool, in_c, using
 from fedssa.models import MODELS, build
 from tests.conftest import copies, same_bits
 
+HERE: list[Kernel] = [*in_c.LEVELS[: in_c.best_level() + 1]]  # type: ignore[list-item]
 NEAR = 1e-3  # rounding decides no maximum that is won by more, at the sizes of these tests
 
 #        batch, channels in, height, width, channels out, rows, columns
@@ -50,11 +51,10 @@ Shape = tuple[int, ...]
 each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
-@pytest.fixture(params=["this machine's", "plain"], autouse=True)
+@pytest.fixture(params=HERE, autouse=True)
 def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything here is asked of both variants of the C code."""
-    if request.param == "plain":
-        monkeypatch.setattr(in_c, "has_avx2", lambda: False)
+    """Everything here is asked of every variant of the C code that this machine runs."""
+    monkeypatch.setattr(in_c, "best_level", lambda: in_c.LEVELS.index(request.param))
     with one_thread(), using("c"):
         yield
 
@@ -153,6 +153,15 @@ def test_any_small_shape(shape: Shape, seed: int, largest: int) -> None:
     problem = whole_numbers(shape, seed, largest)
     for ours, theirs in zip(solved(problem), solved(problem, "torch"), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@each_shape
+def test_wider_vectors_change_no_bit(monkeypatch: pytest.MonkeyPatch, shape: Shape) -> None:
+    monkeypatch.undo()
+    fused = [kernel for kernel in HERE if bits_of(kernel) == "c-avx2"]
+    problem = random_problem((5, *shape[1:]))
+    results = [solved(problem, kernel)._asdict() for kernel in fused]
+    assert all(same_bits(result, results[0]) for result in results)
 
 
 # -- gradients -------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from fedssa.errors import SettingsError
 from fedssa.kernels import in_c, in_torch
 from fedssa.kernels.moves import Moves
 
-__all__ = ["Kernel", "Moves", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
+__all__ = ["Kernel", "Moves", "bits_of", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
 
-Kernel = Literal["auto", "c", "torch"]
+Kernel = Literal["auto", "c", "c-avx512", "c-avx2", "c-plain", "torch"]
 VARIABLE = "FEDSSA_KERNEL"  # says what "auto" means; by default it is C where AVX2 makes it faster
 
 _chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
@@ -35,41 +35,50 @@ def using(kernel: Kernel) -> Iterator[None]:
 
 
 def resolve(kernel: str) -> str:
-    """Returns the implementation that a setting means on this machine; each one gives bits of its own."""
+    """Returns the implementation that a setting means on this machine; `bits_of` says which ones give the same bits."""
     where = "run.kernel"
     if kernel == "auto":
         where, kernel = VARIABLE, os.environ.get(VARIABLE) or "auto"
     if kernel not in get_args(Kernel):
         raise SettingsError(f"{where} = {kernel!r}: should be one of {', '.join(get_args(Kernel))}")
-    if kernel == "torch" or (kernel == "auto" and not in_c.has_avx2()):
+    best = in_c.best_level()
+    if kernel == "torch" or (kernel == "auto" and not best):
         return "torch"
     if why_not := in_c.missing():
-        raise SettingsError(f"{where} = 'c': {why_not}")
-    return "c-avx2" if in_c.has_avx2() else "c-plain"
+        raise SettingsError(f"{where} = {kernel!r}: {why_not}")
+    if kernel in ("auto", "c"):
+        return in_c.LEVELS[best]
+    if in_c.LEVELS.index(kernel) > best:
+        raise SettingsError(
+            f"{where} = {kernel!r}: this processor has no such instructions; c is {in_c.LEVELS[best]} here"
+        )
+    return kernel
+
+
+def bits_of(kernel: str) -> str:
+    """Returns the implementation whose bits this one has: vectors twice as wide add in the same order."""
+    return "c-avx2" if kernel == "c-avx512" else kernel
 
 
 def why_slow() -> str | None:
     """Says why this machine computes slowly, and what to do if anything; None if it does not."""
     if why_not := in_c.missing():
         return why_not
-    return None if in_c.has_avx2() else "this processor has no AVX2, so the C kernel is no gain"
+    return None if in_c.best_level() else "this processor has no AVX2, so the C kernel is no gain"
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Returns relu(max_pool2d(conv2d(x, weight, bias), 2)) of images [B, C, H, W] in any memory format."""
     if x.shape[0] == 0:  # not len(x), which would be a constant to torch.export
         raise ValueError("an empty batch")
-    if _use_c() and in_c.can_convolve(x, weight, bias):
-        return in_c.conv_relu_pool(x, weight, bias)
+    kernel = resolve(_chosen.get())
+    if kernel != "torch" and in_c.can_convolve(x, weight, bias):
+        return in_c.conv_relu_pool(x, weight, bias, in_c.LEVELS.index(kernel))
     return in_torch.conv_relu_pool(x, weight, bias)
 
 
 def gather(samples: Tensor, index: Tensor, moves: Moves | None = None) -> Tensor:
     """Gathers samples [n, H, W, C] or [n, size] into a batch of floats, bytes as [-1, 1]; `moves` move images."""
-    if _use_c() and in_c.can_gather(samples):
+    if resolve(_chosen.get()) != "torch" and in_c.can_gather(samples):
         return in_c.gather(samples, index, moves)
     return in_torch.gather(samples, index, moves)
-
-
-def _use_c() -> bool:
-    return resolve(_chosen.get()) != "torch"

@@ -6,11 +6,21 @@
    Images are [height][width][channels_in] floats, weights [channels_out][rows][columns][channels_in]: a row of a kernel
    and the pixels under it are each one contiguous run of columns * channels_in floats.
 
-   The order of additions is fixed and knows no batch: an image's output does not depend on its neighbours. */
+   The order of additions is fixed and knows no batch: an image's output does not depend on its neighbours. Nor does it
+   know how wide vectors are: AVX2 and AVX-512 give the same bits. */
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+#ifndef _WIN32
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -41,7 +51,7 @@ INLINE int64_t place_of(const Call *c, int64_t cell, int64_t position) {
 }
 
 typedef struct {
-    int64_t at; /* where to read */
+    int32_t at; /* where to read */
     float grad;
 } Winner;
 
@@ -53,7 +63,15 @@ typedef struct {
     int64_t *ends;             /* of lists of winners */
 } Scratch;
 
-/* The same source for two kinds of machine. */
+/* The same source for three kinds of machine. */
+#define TARGET
+#define NAME(name) name##_plain
+#define LANES 4
+#include "conv_relu_pool.h"
+#undef TARGET
+#undef NAME
+#undef LANES
+
 #ifdef __x86_64__
 #define TARGET __attribute__((target("avx2,fma")))
 #define NAME(name) name##_avx2
@@ -62,19 +80,23 @@ typedef struct {
 #undef TARGET
 #undef NAME
 #undef LANES
-int fedssa_has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")))
+#define NAME(name) name##_avx512
+#define LANES 16
+#include "conv_relu_pool.h"
+#undef TARGET
+#undef NAME
+#undef LANES
 #else
 #define forward_avx2 forward_plain
 #define backward_avx2 backward_plain
-int fedssa_has_avx2(void) { return 0; }
+#define forward_avx512 forward_plain
+#define backward_avx512 backward_plain
 #endif
 
-#define TARGET
-#define NAME(name) name##_plain
-#define LANES 4
-#include "conv_relu_pool.h"
-
-enum { LARGEST_VECTOR = 8 };
+enum Level { PLAIN, AVX2, AVX512 };
+enum { LARGEST_VECTOR = 16 };
 
 /* Zeros, aligned, with room for one vector behind. */
 static void *zeros(int64_t count, size_t size) {
@@ -84,27 +106,76 @@ static void *zeros(int64_t count, size_t size) {
 }
 
 /* Both return 0, or 1 if there is no memory. */
-int fedssa_forward(const Call *c, int avx2) {
+int fedssa_forward(const Call *c, int level) {
     int64_t channels = round_up(c->channels_out, 2 * LARGEST_VECTOR);
     float *packed = zeros(channels * c->rows * run_of(c), sizeof(float)), *bias = zeros(channels, sizeof(float));
     int ready = packed && bias;
-    if (ready) (avx2 ? forward_avx2 : forward_plain)(c, packed, bias);
+    if (ready) (level == AVX512 ? forward_avx512 : level == AVX2 ? forward_avx2 : forward_plain)(c, packed, bias);
     free(packed), free(bias);
     return !ready;
 }
 
-int fedssa_backward(const Call *c, int avx2) {
+int fedssa_backward(const Call *c, int level) {
     int64_t kernel = c->rows * round_up(run_of(c), LARGEST_VECTOR);
     Scratch s = {
         .image = zeros(pixels_of(c), sizeof(float)),
         .grad_image = zeros(pixels_of(c), sizeof(float)),
         .weight = zeros(c->channels_out * kernel, sizeof(float)),
         .sums = zeros(kernel, sizeof(float)),
-        .winners = zeros(cells_of(c) * c->channels_out, sizeof(Winner)),
+        .winners = zeros(cells_of(c) * round_up(c->channels_out, LARGEST_VECTOR), sizeof(Winner)),
         .ends = zeros(cells_of(c) * POSITIONS, sizeof(int64_t)),
     };
     int ready = s.image && s.grad_image && s.weight && s.sums && s.winners && s.ends;
-    if (ready) (avx2 ? backward_avx2 : backward_plain)(c, &s);
+    if (ready) (level == AVX512 ? backward_avx512 : level == AVX2 ? backward_avx2 : backward_plain)(c, &s);
     free(s.image), free(s.grad_image), free(s.weight), free(s.sums), free(s.winners), free(s.ends);
     return !ready;
+}
+
+/* ----------------------------------------------------------------- the level of this machine */
+
+/* Runs the kernels once: the paper's second convolution, on one image. */
+static int try_out(int level) {
+    enum { SIDE = 14, IN = 16, OUT = 32, KERNEL = 5, POOLED = 5 };
+    static float x[SIDE * SIDE * IN], weight[OUT * KERNEL * KERNEL * IN], bias[OUT], out[POOLED * POOLED * OUT];
+    static float grad_x[SIDE * SIDE * IN], grad_weight[OUT * KERNEL * KERNEL * IN], grad_bias[OUT];
+    static uint8_t winners[POOLED * POOLED * OUT];
+    for (int k = 0; k < OUT; k++) bias[k] = 1;
+    Call c = {1, SIDE, SIDE, IN, OUT, KERNEL, KERNEL, x, weight, bias, out, winners, out, grad_x, grad_weight, grad_bias};
+    return fedssa_forward(&c, level) || fedssa_backward(&c, level) || grad_bias[OUT - 1] != POOLED * POOLED;
+}
+
+/* Tells whether this level runs. Some machines announce instructions and trap on them, so that a child tries. */
+static int survives(int level) {
+#ifdef _WIN32
+    return !try_out(level);
+#else
+    int answer[2];
+    char said = 0;
+    if (pipe(answer)) return 0;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGILL, SIG_DFL);
+        said = !try_out(level);
+        _exit(write(answer[1], &said, 1) != 1);
+    }
+    close(answer[1]);
+    if (child > 0) {
+        while (read(answer[0], &said, 1) < 0 && errno == EINTR) continue;
+        waitpid(child, NULL, 0);
+    }
+    close(answer[0]);
+    return said;
+#endif
+}
+
+int fedssa_level(void) {
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (avx2 && avx512 && survives(AVX512)) return AVX512;
+    if (avx2) return AVX2;
+#endif
+    return PLAIN;
 }

@@ -15,6 +15,8 @@ from fedssa.kernels.in_torch import as_floats
 from fedssa.kernels.moves import Moves
 
 LIBRARY = "_native"  # named in setup.py, too
+LEVELS = ("c-plain", "c-avx2", "c-avx512")  # Level of conv_relu_pool.c
+LARGEST = 2**31  # places of an image, and of a padded kernel, are 32 bits
 
 
 class Call(ctypes.Structure):
@@ -77,13 +79,15 @@ def missing() -> str | None:
 
 
 @cache
-def has_avx2() -> bool:
+def best_level() -> int:
+    """Returns the widest of LEVELS that this machine runs."""
     library = _library()
-    return not isinstance(library, OSError) and bool(library.fedssa_has_avx2())
+    return 0 if isinstance(library, OSError) else int(library.fedssa_level())
 
 
-def can_convolve(*tensors: Tensor) -> bool:
-    return all(t.dtype == torch.float32 for t in tensors) and not _watched(*tensors)
+def can_convolve(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
+    small = x[0].numel() < LARGEST and 16 * weight.numel() < LARGEST
+    return small and all(t.dtype == torch.float32 for t in (x, weight, bias)) and not _watched(x, weight, bias)
 
 
 def can_gather(samples: Tensor) -> bool:
@@ -103,13 +107,13 @@ def _watched(*tensors: Tensor) -> bool:
     )
 
 
-def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor, level: int) -> Tensor:
     if bias.shape != weight.shape[:1]:
         raise ValueError(f"a bias of {bias.numel()} for {len(weight)} channels")
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, weight, bias)):
-        out: Tensor = _ConvReluPool.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        out: Tensor = _ConvReluPool.apply(x, weight, bias, level)  # type: ignore[no-untyped-call]
         return out
-    return _forward(_nhwc(x), _nhwc(weight), bias.contiguous(), None)
+    return _forward(level, _nhwc(x), _nhwc(weight), bias.contiguous(), None)
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -117,9 +121,9 @@ def _nhwc(x: Tensor) -> Tensor:
     return x.detach().permute(0, 2, 3, 1).contiguous()
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor, winners: Tensor | None) -> Tensor:
+def _forward(level: int, x: Tensor, weight: Tensor, bias: Tensor, winners: Tensor | None) -> Tensor:
     out = x.new_empty(_size_of_out(x, weight))
-    _call("fedssa_forward", x, weight, bias=bias, out=out, winners=winners)
+    _call("fedssa_forward", level, x, weight, bias=bias, out=out, winners=winners)
     return out.permute(0, 3, 1, 2)
 
 
@@ -131,33 +135,35 @@ def _size_of_out(x: Tensor, weight: Tensor) -> tuple[int, ...]:
     return size
 
 
-def _call(function: str, x: Tensor, weight: Tensor, **tensors: Tensor | None) -> None:
+def _call(function: str, level: int, x: Tensor, weight: Tensor, **tensors: Tensor | None) -> None:
     pointers = {name: t.data_ptr() for name, t in {"x": x, "weight": weight, **tensors}.items() if t is not None}
     num, height, width, channels_in = x.shape
     channels_out, rows, columns, _ = weight.shape
     call = Call(num, height, width, channels_in, channels_out, rows, columns, **pointers)
-    if getattr(_loaded(), function)(ctypes.byref(call), int(has_avx2())):
+    if getattr(_loaded(), function)(ctypes.byref(call), level):
         raise MemoryError(f"no memory for a batch of {num}")
 
 
 class _ConvReluPool(torch.autograd.Function):
     @staticmethod
     @override
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, level: int) -> Tensor:
         x, weight, bias = _nhwc(x), _nhwc(weight), bias.detach().contiguous()
         winners = x.new_empty(_size_of_out(x, weight), dtype=torch.uint8)
         ctx.save_for_backward(x, weight, winners)
-        return _forward(x, weight, bias, winners)
+        ctx.level = level
+        return _forward(level, x, weight, bias, winners)
 
     @staticmethod
     @override
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight, winners = ctx.saved_tensors
         grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(len(weight))
         _call(
             "fedssa_backward",
+            ctx.level,
             x,
             weight,
             winners=winners,
@@ -166,7 +172,8 @@ class _ConvReluPool(torch.autograd.Function):
             grad_weight=grad_weight,
             grad_bias=grad_bias,
         )
-        return None if grad_x is None else grad_x.permute(0, 3, 1, 2), grad_weight.permute(0, 3, 1, 2), grad_bias
+        grad_x = None if grad_x is None else grad_x.permute(0, 3, 1, 2)
+        return grad_x, grad_weight.permute(0, 3, 1, 2), grad_bias, None
 
 
 @cache

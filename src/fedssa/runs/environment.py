@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
-from fedssa.kernels import resolve
+from fedssa.kernels import bits_of, resolve
 from fedssa.kernels.devices import device_of
 
 BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel", "device")
@@ -36,7 +36,7 @@ def refuse_other(path: Path, then: dict[str, Any], kernel: str, device: str) -> 
     """Refuses to continue a run where its bits could change half-way."""
     now, then = describe(kernel, device), {"device": "cpu"} | then  # the first runs do not say it
     for key in BITS_DEPEND_ON:
-        if then.get(key) != now[key]:
+        if then.get(key) != now[key] and not (key == "kernel" and bits_of(str(then.get(key))) == bits_of(now[key])):
             raise RunDirError(
                 f"{path}: begun with {key} {then.get(key)}, this is {now[key]}; "
                 f"resume it there, or start anew with another --out"
