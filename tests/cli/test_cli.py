@@ -123,6 +123,8 @@ def test_partition_says_who_holds_what(command: Command, here: Path) -> None:
     assert shown.code == 0
     assert "4 of 10 classes are held by nobody" in shown.out
     assert (here / "runs" / "tiny-partition.png").stat().st_size > 5_000
+    shown = command("partition", "tiny.toml", "--set", "data.share=0.5")
+    assert "data.share = 0.5: 901 of 1,797 samples are used" in shown.out
 
 
 @pytest.mark.parametrize(

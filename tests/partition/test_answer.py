@@ -47,7 +47,7 @@ def failing(samples: SampleTable) -> Any:
         ([[0], []], "client 1 gets no samples"),
         ([[0], [1, 6]], "client 1 gets row 6; rows are numbered 0 to 5"),
         ([[0], [-1, 1]], "client 1 gets row -1; rows are numbered 0 to 5"),
-        ([[0], [1, 3]], "client 1 gets row 3, which is public; deal only samples.rows"),
+        ([[0], [1, 3]], "client 1 gets row 3, which is public or left out; deal only samples.rows"),
         ([[0, 1], [2, 1]], "clients 0 and 1 both get row 1; each row is dealt at most once"),
         ([[0], [2, 1, 2]], "client 1 gets row 2 twice; each row is dealt at most once"),
         ([[0], [0.5]], r"client 1 gets rows that are float64 \[1\]; they should be whole numbers"),

@@ -27,15 +27,23 @@ def timed(run: Planned, seconds: float) -> Planned:
     return run
 
 
-def never() -> float:
+def never(_: str) -> float:
     raise AssertionError("the machine is measured only where nothing was timed")
 
 
 @pytest.mark.parametrize(("scale", "seconds"), [("full", 24_000), ("long", 4_800), ("reduced", 960)])
 def test_a_guess_is_the_samples_of_all_rounds_by_the_speed(tmp_path: Path, scale: str, seconds: int) -> None:
     """N = 100, `long`: 100 rounds of a tenth of 48,000 training samples, 10 times over, at 1,000 a second."""
-    told = time_left([planned(tmp_path, scale)], [], NUM_SAMPLES, lambda: 1_000.0)
+    told = time_left([planned(tmp_path, scale)], [], NUM_SAMPLES, lambda arch: {"cnn-1": 1_000.0}[arch])
     assert told == f"very roughly {duration(seconds)}: a guess from how fast this machine trains cnn-1"
+
+
+def test_a_guess_knows_the_share_of_the_data_and_the_architecture(tmp_path: Path) -> None:
+    """Ten rounds of one epoch on a fifth of 48,000 training samples, CNN-5 at 2,000 a second: 48 s."""
+    (run,) = runs_of("hostile", "reduced", [0], cells=["homo-n20-c1-k5-share0.2-brief-none"], methods=["fedssa"])
+    brief = Planned(tmp_path / run.path, parse_settings(run.table()))
+    told = time_left([brief], [], NUM_SAMPLES, lambda arch: {"cnn-5": 2_000.0}[arch])
+    assert told == "very roughly 48 s: a guess from how fast this machine trains cnn-5"
 
 
 def test_rounds_of_another_scale_are_worth_their_epochs(tmp_path: Path) -> None:

@@ -74,6 +74,20 @@ def test_the_scales(scale: str, clients: int, epochs: int, rounds: int, fraction
         assert classes == {"cifar10": 2, "cifar100": 10}[run.cell.data]
 
 
+def test_attacks_and_rules_are_brief_at_the_usual_scale_only() -> None:
+    runs = runs_of("hostile", "reduced", [0])
+    assert len(runs) == 6 * 25 + 2 * 5 + 2  # and Standalone where nobody attacks
+    assert Counter(run.cell.attack for run in runs if run.label == "standalone") == {"none": 2}
+    for run in runs:
+        settings = parse_settings(run.table())
+        assert (settings.models.archs, settings.data_share) == (("cnn-5",), 0.2)
+        assert (settings.rounds.total, settings.rounds.fraction, settings.num_clients) == (10, 1.0, 20)
+        assert (settings.local.epochs, settings.local.batch_size, settings.local.lr) == (1, 16, 0.02)
+    for run in runs_of("hostile", "long", [0]):
+        settings = parse_settings(run.table())
+        assert (settings.models.archs, settings.data_share, settings.rounds.total) == (("cnn-1",), 1, 50)
+
+
 @pytest.mark.parametrize(("scale", "header_scales"), [("reduced", (1.0,)), ("smoke", (1.0, 3.0))])
 def test_equal_settings_are_one_directory_and_other_settings_another(
     scale: str, header_scales: tuple[float, ...]
@@ -89,7 +103,8 @@ def test_every_scale_has_a_folder_of_its_own() -> None:
     runs = {run for _, run in every_run(seed=3)}
     assert len({run.path for run in runs}) == len(runs)
     assert {(run.cell.scale, run.path.partition("/")[0]) for run in runs} == {(scale, scale) for scale in SCALES}
-    beside = {scale: {run.path.partition("/")[2] for run in runs if run.cell.scale == scale} for scale in SCALES}
+    usual = [run for run in runs if not run.cell.attack]  # attacks are brief at one scale
+    beside = {scale: {run.path.partition("/")[2] for run in usual if run.cell.scale == scale} for scale in SCALES}
     assert beside["full"] == beside["long"] == beside["reduced"]
 
 

@@ -167,7 +167,7 @@ def _announce(
     err.print(
         f"{name}, scale {scale}: {len(planned)} runs, {there} there already, {len(planned) - there} left{some_begun}"
     )
-    estimate = time_left(planned, timed, num_samples, lambda: training_speed() * (workers or usable_cores()))
+    estimate = time_left(planned, timed, num_samples, lambda arch: training_speed(arch) * (workers or usable_cores()))
     err.print(f"time: {estimate}")
 
 

@@ -48,6 +48,9 @@ def partition(
         }
         public = clients.public
         out.print(f"public: {len(public.samples)} samples {labels_of[public.labels]}, {public.num} of them a round")
+    if settings.data_share < 1:
+        left = f"{len(clients.owners.used):,} of {len(labels):,} samples"
+        out.print(f"data.share = {settings.data_share:g}: {left} are used", highlight=False)
     if nobody := [names[s] for s in np.flatnonzero(counts.sum(axis=0) == 0)]:
         out.print(f"{len(nobody)} of {len(names)} classes are held by nobody: {', '.join(nobody)}", markup=False)
     out.print(f"picture: {figure}", soft_wrap=True)

@@ -14,7 +14,7 @@ import torch
 
 Stream = Literal[
     "partition", "split", "start", "cohort", "batches", "augment", "training", "server", "method", "public",
-    "val", "test", "noise", "privacy", "hostile",
+    "val", "test", "noise", "privacy", "hostile", "share",
 ]  # fmt: skip
 OWN_GENERATOR = ("cuda", "mps")  # types of devices that do not draw from the CPU's
 

@@ -71,7 +71,9 @@ def _check_rows(name: str, rows: Indices, known: np.ndarray, last: int) -> None:
         wrong = rows.min() if rows.min() < 0 else rows.max()
         raise ValueError(f"client {name} gets row {wrong}; rows are numbered 0 to {last}")
     if not known[rows].all():
-        raise ValueError(f"client {name} gets row {rows[~known[rows]][0]}, which is public; deal only samples.rows")
+        raise ValueError(
+            f"client {name} gets row {rows[~known[rows]][0]}, which is public or left out; deal only samples.rows"
+        )
 
 
 def _check_owners(k: int, rows: Indices, owner: Indices, names: Sequence[str]) -> None:

@@ -89,14 +89,14 @@ def _take_from_the_richest(client: int, counts: NDArray[np.int64], held: NDArray
             return
 
 
-def stratified(labels: Labels, share: float, rng: np.random.Generator) -> Indices:
-    """Draws a share of every class, at least one of its samples and never all of them, as sorted indices."""
+def stratified(labels: Labels, share: float, rng: np.random.Generator, *, leave: int = 1) -> Indices:
+    """Draws a share of every class, at least one of its samples, as sorted indices; so many are left in any case."""
     classes = shuffled_classes(np.arange(len(labels)), labels, rng)
-    return np.sort(np.concatenate([samples[: _share(len(samples), share)] for samples in classes]))
+    return np.sort(np.concatenate([samples[: _share(len(samples), share, leave)] for samples in classes]))
 
 
-def _share(num: int, share: float) -> int:
-    return min(max(1, math.floor(Fraction(str(share)) * num + Fraction(1, 2))), num - 1)
+def _share(num: int, share: float, leave: int) -> int:
+    return min(max(1, math.floor(Fraction(str(share)) * num + Fraction(1, 2))), num - leave)
 
 
 def shuffled_classes(indices: Indices, labels: Labels, rng: np.random.Generator) -> list[Indices]:

@@ -19,7 +19,7 @@ Dealt = Sequence[Indices] | Mapping[str, Indices]
 class SampleTable:
     """Holds what a partition may go by, one entry a sample, in the order of the source's own rows."""
 
-    rows: Indices  # numbers in the source, from 0; those of public samples are missing
+    rows: Indices  # numbers in the source, from 0; those of public samples and those left out are missing
     labels: Labels
     class_names: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # the other columns of the data

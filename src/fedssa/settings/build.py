@@ -1,9 +1,10 @@
 """A table becomes the dataclass that declares it, or one line says what is wrong with it."""
 
 import difflib
+import inspect
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -16,10 +17,10 @@ from fedssa.settings.imports import import_path
 T = TypeVar("T")
 
 
-def parse_section(section: str, cls: type[T], table: Mapping[str, Any]) -> T:
-    """Turns a table into the dataclass that declares its keys, types and ranges."""
+def parse_section(section: str, cls: type[T], table: Mapping[str, Any], also: Sequence[str] = ()) -> T:
+    """Turns a table into the dataclass that declares its keys, types and ranges; the section has `also` other keys."""
     assert is_dataclass(cls)
-    refuse_unknown(section, table, [field.name for field in fields(cls)])
+    refuse_unknown(section, table, [*(field.name for field in fields(cls)), *also])
     for key, value in table.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise SettingsError(f"{section}.{key} = {value}: should be a finite number")
@@ -91,6 +92,16 @@ def refuse_unknown(section: str, table: Mapping[str, Any], known: "list[str] | t
 def _suggestion(word: str, known: "list[str] | tuple[str, ...]") -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def takes(thing: Any, option: str) -> bool:
+    """Tells whether a dataclass or a user's own function declares an option of that name."""
+    if is_dataclass(thing):
+        return option in {field.name for field in fields(thing)}
+    try:
+        return option in inspect.signature(thing).parameters
+    except (TypeError, ValueError):  # no function, or one of C that says nothing of itself
+        return False
 
 
 def without_name(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from fedssa.methods import METHODS
 from fedssa.models import MODELS
 from fedssa.partition import PARTITIONS
 from fedssa.runs.files import write_atomically
+from fedssa.settings.build import takes
 from fedssa.settings.imports import GIVEN, path_to, remember
 
 Table = dict[str, Any]
@@ -99,8 +100,10 @@ def _data(key: str, value: Any) -> Any:
     function = table.get("name")
     if not callable(function) or id(function) in OURS or path_to(function):
         return table
-    source = FromFunction(function=function, kwargs={name: item for name, item in table.items() if name != "name"})
-    return _kept(str(source), source.call())
+    ours = {name: table[name] for name in ("splits", "share") if name in table and not takes(function, name)}
+    kwargs = {name: item for name, item in table.items() if name != "name" and name not in ours}
+    source = FromFunction(function=function, kwargs=kwargs)
+    return _kept(str(source), source.call()) | ours
 
 
 def _kept(where: str, given: Any) -> Table:

@@ -29,7 +29,7 @@ from fedssa.methods import METHODS, PRESETS
 from fedssa.models import ModelFactory
 from fedssa.partition import PARTITIONS, Partition
 from fedssa.settings.aggregation import chosen_attack, chosen_rule, refuse_idle
-from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, without_name
+from fedssa.settings.build import look_up, named, parse_section, refuse_unknown, takes, without_name
 from fedssa.settings.labels import Entry, groups_of, label
 from fedssa.settings.later import without_later_defaults
 from fedssa.settings.metrics import metric_paths
@@ -39,6 +39,13 @@ from fedssa.settings.toml import MAX_BYTES, beyond, parsed
 from fedssa.settings.training import LocalSection, local_training, server_training, with_own_defaults
 
 Table = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataShare:
+    """Some of the data may do, whatever their source: to try a recipe out first, or for a smaller study."""
+
+    share: Annotated[float, Gt(0), Le(1)] = 1.0  # of each class, at least one sample, drawn by the seed; 1: all data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,7 @@ class Settings:
 
     seed: int
     data: Source
+    data_share: float  # of each class
     partition: Partition
     models: Models
     local: LocalTraining
@@ -216,16 +224,18 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     local, local_table = local_training(given["local"])
     server, server_table = server_training(given["server"])
     models, archs, known_models = parse_models(given["models"], given["local"])
+    share, given["data"] = _data_share(given["data"])
     parts: dict[str, Any] = {
-        "data": _data("data", given["data"]),
+        "data": _data("data", given["data"], also=("share",)),
         "partition": _partition(given["partition"]),
         "models": models,
         "rounds": parse_section("rounds", Rounds, given["rounds"]),
         "method": _method(given["method"]),
         "run": parse_section("run", RunOptions, given["run"]),
     }
-    resolved = {"seed": seed} | {name: _table_of(name, part, given[name]) for name, part in parts.items()}
+    resolved: Table = {"seed": seed} | {name: _table_of(name, part, given[name]) for name, part in parts.items()}
     resolved |= {"local": without_later_defaults("local", LocalSection, local_table), "server": server_table}
+    resolved["data"] |= {} if share == 1 else {"share": share}
     public, public_table = _public(given["public"])
     if public is not None:
         resolved["public"] = public_table
@@ -243,7 +253,7 @@ def parse_settings(table: Mapping[str, Any]) -> Settings:
     except TypeError as error:
         raise SettingsError(f"a setting has a value that cannot be written down ({error})") from error
     parts |= {"local": local, "server": server, "archs": archs, "known_models": known_models}
-    parts |= {"public": public, "privacy": privacy, "aggregation": aggregation, "hostile": hostile}
+    parts |= {"data_share": share, "public": public, "privacy": privacy, "aggregation": aggregation, "hostile": hostile}
     settings = Settings(seed=seed, table=plain, **parts)
     _refuse_unfit(settings)
     return settings
@@ -319,14 +329,23 @@ def _table_of(section: str, part: Any, given: Table) -> Table:
     return name | without_later_defaults(section, part, options)
 
 
-def _data(section: str, table: Table) -> Any:
+def _data_share(table: Table) -> tuple[float, Table]:
+    """Returns the share and what is left of [data]; one that a user's own source takes is the source's."""
+    if "share" not in table or takes(look_up("data.name", table["name"], DATASETS), "share"):
+        return 1.0, table
+    found = parse_section("data", DataShare, {"share": table["share"]})
+    return found.share, {key: value for key, value in table.items() if key != "share"}
+
+
+def _data(section: str, table: Table, also: Sequence[str] = ()) -> Any:
+    """Makes the source; `also` are the section's settings that are no source's own."""
     name, options = table["name"], without_name(table)
     chosen: Any = look_up(f"{section}.name", name, DATASETS)
     for key in ("dir", "file") if name in DATASETS else ():  # absolute, since a run may be resumed from anywhere
         if isinstance(options.get(key), str):
             options[key] = str(expand(options[key]))
     if isinstance(chosen, type) and is_dataclass(chosen):
-        return parse_section(section, chosen, options)
+        return parse_section(section, chosen, options, also)
     splits = options.pop("splits", "keep")
     if splits not in get_args(Splits):
         raise SettingsError(f"{section}.splits = {splits!r}: should be one of {', '.join(get_args(Splits))}")

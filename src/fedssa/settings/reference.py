@@ -23,7 +23,7 @@ from fedssa.data import DATASETS
 from fedssa.methods import METHODS
 from fedssa.partition import PARTITIONS
 from fedssa.settings.models import Models
-from fedssa.settings.recipe import PublicLimits, PublicSlice, RunOptions
+from fedssa.settings.recipe import DataShare, PublicLimits, PublicSlice, RunOptions
 from fedssa.settings.toml import inline
 from fedssa.settings.training import LocalSection, ServerSection
 
@@ -61,7 +61,7 @@ class Part:
 
 
 def parts() -> Iterator[Part]:
-    yield from _named("data", DATASETS)
+    yield from _named("data", {**DATASETS, "any of [data]": DataShare})
     yield from _named("public", {"slice": PublicSlice, "any of [data]": PublicLimits})
     yield from _named("partition", PARTITIONS)
     yield Part("models", None, Models)

@@ -1,13 +1,17 @@
 """Here it is settled who owns which samples: what is public, what each client holds, and how a client's are split."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
 
 from fedssa.core.seeds import numpy_rng
 from fedssa.data import Dataset
+from fedssa.errors import DataError
 from fedssa.partition import (
+    ByColumn,
     ByLabels,
     Indices,
     LocalSplit,
@@ -25,10 +29,12 @@ class Owners:
 
     def __init__(self, settings: Settings, dataset: Dataset) -> None:
         self._seed, self._y, self._parts = settings.seed, np.asarray(dataset.y), dataset.parts
-        self._by_labels = isinstance(settings.partition, ByLabels)
-        self.public, private = taken_away(settings, self._y, dataset.parts)
+        self._by_labels, self._share = isinstance(settings.partition, ByLabels), settings.data_share
+        self.used = used_in(settings, dataset)
+        self.public, private = taken_away(settings, self._y, self.used, dataset.parts)
         name, rng = settings.table["partition"]["name"], numpy_rng(settings.seed, "partition")
-        dealt = dealt_rows(settings.partition, name, sample_table(dataset, private), rng)
+        with self._share_told():
+            dealt = dealt_rows(settings.partition, name, sample_table(dataset, private), rng)
         place = np.empty(len(dataset.rows), dtype=np.int64)
         place[dataset.rows] = np.arange(len(dataset.rows))
         self.names = list(dealt)
@@ -47,7 +53,8 @@ class Owners:
         published = {part: found[client] for part, found in self._published.items() if found is not None}
         train = published.pop("train", self._dealt[client])
         rng = numpy_rng(self._seed, "split", client=client)
-        return split_by_class(train, self._y, rng, client=self.names[client], **published)
+        with self._share_told():
+            return split_by_class(train, self._y, rng, client=self.names[client], **published)
 
     def held(self, client: int) -> Indices:
         """Returns all samples of a client, whatever it uses them for."""
@@ -68,6 +75,17 @@ class Owners:
                 digest.update(part.tobytes())
         return digest.hexdigest()
 
+    @contextmanager
+    def _share_told(self) -> Iterator[None]:
+        """Says of too few samples that most of them were left out."""
+        try:
+            yield
+        except DataError as error:
+            if self._share == 1:
+                raise
+            left = f"{len(self.used):,} of {len(self._y):,} samples"
+            raise DataError(f"{error}; data.share = {self._share:g} leaves {left}") from error
+
     def _dealt_of(self, part: str) -> list[Indices] | None:
         """Returns what each client holds of a published part, or None if there is no such part.
 
@@ -81,7 +99,7 @@ class Owners:
         trained = [indices[self._parts[indices] == "train"] for indices in self._dealt]
         num_classes = int(self._y.max()) + 1
         held = np.stack([np.bincount(self._y[indices], minlength=num_classes) for indices in trained], axis=1)
-        whole = np.flatnonzero(self._parts == part)
+        whole = self.used[self._parts[self.used] == part]
         return share_out(whole, self._y, held, numpy_rng(self._seed, "test" if part == "test" else "val"))
 
 
@@ -99,11 +117,32 @@ def sample_table(dataset: Dataset, private: Indices) -> SampleTable:
     )
 
 
-def taken_away(settings: Settings, y: Indices, parts: np.ndarray | None = None) -> tuple[Indices, Indices]:
+def used_in(settings: Settings, dataset: Dataset) -> Indices:
+    """Draws the samples that a run uses: data.share of each class, within each published part."""
+    everything = np.arange(len(dataset.y))
+    if settings.data_share == 1:
+        return everything
+    strata, share = np.asarray(dataset.y), settings.data_share
+    if dataset.parts is not None:
+        strata = strata + dataset.num_classes * np.unique(dataset.parts, return_inverse=True)[1]
+    drawn = stratified(strata, share, numpy_rng(settings.seed, "share"), leave=0)
+    by = settings.partition
+    if isinstance(by, ByColumn) and by.column in dataset.columns:
+        column = dataset.columns[by.column]
+        if len(lost := np.setdiff1d(column, column[drawn])):
+            others = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            raise DataError(
+                f"data.share = {share:g}: leaves no samples of client {lost[0]}{others}; use a larger share"
+            )
+    return drawn
+
+
+def taken_away(
+    settings: Settings, y: Indices, used: Indices, parts: np.ndarray | None = None
+) -> tuple[Indices, Indices]:
     """Returns which samples are public, and which are left to be dealt; what was published for test stays private."""
-    everything = np.arange(len(y))
     if not isinstance(settings.public, PublicSlice):
-        return np.arange(0), everything
-    able = everything if parts is None else np.flatnonzero(parts == "train")
+        return np.arange(0), used
+    able = used if parts is None else used[parts[used] == "train"]
     chosen = able[stratified(y[able], settings.public.share, numpy_rng(settings.seed, "public"))]
-    return chosen, np.setdiff1d(everything, chosen)
+    return chosen, np.setdiff1d(used, chosen)

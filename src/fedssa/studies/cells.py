@@ -23,6 +23,8 @@ FRACTIONS = {4: 0.5, 10: 1.0, 20: 0.5, 50: 0.2, 100: 0.1}  # share of the client
 CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
 LARGEST = {"full": 100, "long": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
+BRIEF_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
+BRIEF_ROUNDS, BRIEF_LOCAL = 10, {"epochs": 1, "batch_size": 16, "lr": 0.02}  # many small steps on few samples
 SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
 PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
     "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
@@ -44,6 +46,8 @@ class Cell:
     representations: int = 0
     public: str = ""  # a data set, or "slice" of its own
     attack: str = ""  # of a fifth of the clients
+    share: float = 1.0  # of the data
+    brief: bool = False  # few rounds and small models, for many runs
 
     @property
     def name(self) -> str:
@@ -52,6 +56,10 @@ class Cell:
             name += f"-gamma{self.gamma:g}"
         elif self.classes != CLASSES[self.data]:
             name += f"-k{self.classes}"
+        if self.share != 1:
+            name += f"-share{self.share:g}"
+        if self.brief:
+            name += "-brief"
         if self.public:
             name += f"-public-{self.public}"
         if self.header_scale != USUAL:
@@ -65,28 +73,33 @@ class Cell:
         dealt = f"k = {self.classes}" if self.gamma is None else f"γ = {self.gamma:g}"
         public = f", public: {self.public}" if self.public else ""
         start = "" if self.header_scale == USUAL else f", header × {self.header_scale:g}"
+        share = "" if self.share == 1 else f", {self.share:.0%} of the data"
         attack = f", {self.attack}" if self.attack else ""
-        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{public}{start}{attack}"
+        return f"N = {self.clients}, C = {self.fraction:.0%}, {dealt}{share}{public}{start}{attack}"
 
     @property
     def folder(self) -> str:
         return f"{self.scale}/{self.data}/{self.name}"
+
+    @property
+    def rounds(self) -> int:
+        return BRIEF_ROUNDS if self.brief else ROUNDS[self.scale][self.clients]
 
     def table(self) -> Table:
         """Returns a recipe without seed and method."""
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
         dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
         smoke = self.scale == "smoke"
-        archs = (SMOKE_ARCHS if smoke else ARCHS)[self.models]
+        archs = (SMOKE_ARCHS if smoke else BRIEF_ARCHS if self.brief else ARCHS)[self.models]
         models: Table = {"archs": archs} | ({"width": 64} if smoke else {})
         models |= {} if self.header_scale == USUAL else {"header_scale": self.header_scale}
         models |= {"server": archs[0]} if self.public else {}
         return {
-            "data": {"name": self.data},
+            "data": {"name": self.data} | ({} if self.share == 1 else {"share": self.share}),
             "partition": {"clients": self.clients} | (by_classes if self.gamma is None else dirichlet),
             "models": models,
-            "local": {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
-            "rounds": {"total": ROUNDS[self.scale][self.clients], "fraction": self.fraction},
+            "local": BRIEF_LOCAL if self.brief else {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
+            "rounds": {"total": self.rounds, "fraction": self.fraction},
             "run": {"keep_models": False, "representations": self.representations},
             **({"public": PUBLIC[self.public]} if self.public else {}),
             **({"hostile": {"attack": self.attack, "clients": 0.2}} if self.attack else {}),

@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fedssa.settings.labels import label
+
 if TYPE_CHECKING:
     from fedssa.studies.plan import Planned
 
@@ -11,11 +13,11 @@ TRAINED = 0.8  # share of the samples; the others are for validation and test
 
 
 def time_left(
-    planned: "Sequence[Planned]", beside: "Sequence[Planned]", num_samples: int, speed: Callable[[], float]
+    planned: "Sequence[Planned]", beside: "Sequence[Planned]", num_samples: int, speed: Callable[[str], float]
 ) -> str:
     """Says how long it takes, from rounds that were timed in these runs, else in others beside them.
 
-    `speed` measures this machine's samples a second, and is called if nothing was timed.
+    `speed` measures an architecture's samples a second on this machine, and is called if nothing was timed.
     """
     rates = _measured(planned) or _measured(beside)
     left = [(run, rounds) for run in planned if (rounds := run.rounds_left())]
@@ -24,8 +26,9 @@ def time_left(
     if rates:
         known = sum(rounds * run.work_a_round * _nearest(run, rates) for run, rounds in left)
         return f"about {duration(known)}: an estimate from the rounds that were timed so far"
-    guess = sum(rounds * run.work_a_round for run, rounds in left) * TRAINED * num_samples / speed()
-    return f"very roughly {duration(guess)}: a guess from how fast this machine trains cnn-1"
+    arch = label(left[0][0].settings.models.archs[0])  # the first, and so the largest, of our experiments' federations
+    guess = sum(rounds * run.work_a_round for run, rounds in left) * TRAINED * num_samples / speed(arch)
+    return f"very roughly {duration(guess)}: a guess from how fast this machine trains {arch}"
 
 
 def _measured(planned: "Sequence[Planned]") -> dict[tuple[str, ...], float]:

@@ -41,7 +41,7 @@ class Planned:
     @property
     def work_a_round(self) -> float:
         """Measures a round in passes over all data, so that rounds of different settings can be compared."""
-        return self.settings.local.epochs * self.settings.rounds.fraction
+        return self.settings.local.epochs * self.settings.rounds.fraction * self.settings.data_share
 
     def is_there(self) -> bool:
         """Tells whether the directory holds a run of these settings."""

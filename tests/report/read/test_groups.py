@@ -99,6 +99,20 @@ def test_runs_with_other_public_data_are_another_experiment(tmp_path: Path) -> N
     assert [group.rows[0].difference is not None for group in found] == [True] * 5  # each to its own reference
 
 
+def test_runs_on_a_share_of_the_data_are_another_experiment_and_say_so(tmp_path: Path) -> None:
+    shares: dict[str, dict[str, Any]] = {"a": {}, "b": {"data__share": 0.1}, "c": {"data__share": 0.25}}
+    for name, share in shares.items():
+        finished_run(tmp_path / name, ROUNDS, settings(data__name="cifar10", **share))
+    found = groups_of(tmp_path)
+    assert [title(group).partition(", ")[0] for group in found] == [
+        "CIFAR-10",
+        "10 % of CIFAR-10",
+        "25 % of CIFAR-10",
+    ]
+    one, other, _ = (summarise(run.summary.run_dir) for group in found for run in group.runs)
+    assert not comparable(one, other)
+
+
 def test_public_data_are_what_their_digest_says_wherever_they_lie(tmp_path: Path) -> None:
     public = {"name": "npz", "size": 500, "per_round": 32}
     for name, file, digest in (("a", "/here", "one"), ("b", "/there", "one"), ("c", "/here", "two")):

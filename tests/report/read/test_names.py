@@ -36,6 +36,14 @@ def test_other_ways_to_deal_and_public_data_are_in_the_name(tmp_path: Path) -> N
     assert names_of(tmp_path) == ["digits-n3-cnn-1-to-cnn-2-gamma0.25-c1-e1-r3-public-slice"]
 
 
+def test_shares_of_the_data_and_attacks_are_in_the_name(tmp_path: Path) -> None:
+    hostile = {"attack": "sign-flip", "clients": 0.2}
+    finished_run(tmp_path / "a", ROUNDS, settings(data__share=0.2))
+    finished_run(tmp_path / "b", ROUNDS, settings(data__share=0.2, hostile=hostile))
+    plain = "digits-share0.2-n3-cnn-1-to-cnn-2-k2-c1-e1-r3"
+    assert names_of(tmp_path) == [plain, f"{plain}-sign-flip"]
+
+
 def test_anything_becomes_a_part_of_a_name() -> None:
     assert slug("../<Own> Data") == "own-data"
     assert slug("x" * 50) == "x" * 20

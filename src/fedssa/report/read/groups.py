@@ -53,6 +53,8 @@ class Group:
     def paper_cell(self) -> tuple[str, str, int] | None:
         """Returns (scenario, data, N) where the setting is in one of the paper's tables."""
         data, clients = self.settings["data"], self.settings["partition"]["clients"]
+        if "share" in self.settings:
+            return None
         scenario = SCENARIOS.get(tuple(map(label, entries_of(self.settings["models"]))))
         dealt = self.settings["partition"].get("name"), self.settings["partition"].get("classes_per_client")
         if scenario is None or dealt != ("classes", PAPER_CLASSES.get(data)):
@@ -75,6 +77,7 @@ def shared_settings(run: Found) -> dict[str, Any]:
         "data": label(settings["data"]["name"]),
         "digest": run.summary.run_dir.data_digest,
         **({"splits": settings["data"]["splits"]} if "splits" in settings["data"] else {}),  # who is tested on what
+        **({"share": settings["data"]["share"]} if "share" in settings["data"] else {}),
         "version": run.version,
         "run": {key: settings["run"].get(key) for key in RUN_OPTIONS},
         **{section: section_of(run.summary, section) for section in SECTIONS},
@@ -152,7 +155,7 @@ def title(group: Group) -> str:
     partition, rounds = group.settings["partition"], group.settings["rounds"]
     archs = [label(entry) for entry in entries_of(group.settings["models"])]
     named = archs[0] if len(set(archs)) == 1 else ", ".join(archs) if len(archs) < 4 else f"{archs[0]} … {archs[-1]}"
-    parts = [group.settings["data"].replace("cifar", "CIFAR-"), f"{partition['clients']:,} clients with {named}"]
+    parts = [_data_words(group), f"{partition['clients']:,} clients with {named}"]
     if partition.get("name") == "classes" and "classes_per_client" in partition:
         parts.append(f"{partition['classes_per_client']} classes each")
     elif partition.get("name") == "dirichlet" and "gamma" in partition:
@@ -164,6 +167,11 @@ def title(group: Group) -> str:
     if isinstance(rounds.get("fraction"), (int, float)):
         parts.append(f"{100 * rounds['fraction']:.3g} % a round")
     return ", ".join(filter(None, [*parts, *_trained_words(group), *_public_words(group), *_hostile_words(group)]))
+
+
+def _data_words(group: Group) -> str:
+    name, share = group.settings["data"].replace("cifar", "CIFAR-"), group.settings.get("share")
+    return f"{100 * share:.3g} % of {name}" if isinstance(share, (int, float)) else str(name)
 
 
 def _trained_words(group: Group) -> list[str]:

@@ -35,6 +35,7 @@ def _parts(group: Group) -> dict[str, str]:
     archs = [slug(label(entry)) for entry in entries_of(settings["models"])]
     return {
         "data": slug(settings["data"]) or "data",
+        "share": f"share{slug(settings['share'])}" if "share" in settings else "",
         "clients": f"n{slug(partition['clients'])}",
         "archs": archs[0] if len(set(archs)) == 1 else f"{archs[0]}-to-{archs[-1]}",
         "classes_per_client": f"k{slug(partition['classes_per_client'])}" if "classes_per_client" in partition else "",
@@ -43,4 +44,5 @@ def _parts(group: Group) -> dict[str, str]:
         "epochs": f"e{slug(local.get('epochs', ''))}",
         "total": f"r{slug(rounds.get('total', ''))}",
         "public": f"public-{slug(settings['public'].get('name', ''))}" if "public" in settings else "",
+        "hostile": slug(settings["hostile"].get("attack", "")) if "hostile" in settings else "",
     }
