@@ -18,7 +18,7 @@ help:
 	@echo "make golden       write the golden records of this machine again (a change of results)"
 	@echo "make docs         write the tables and pictures again that the program can make, and build the site: site/index.html"
 	@echo "make mutants      put mistakes into a copy of the sources and see which ones the tests miss (an hour)"
-	@echo "make fuzz         give the program mistakes of every kind and count what becomes of them (CASES, SECONDS of each part)"
+	@echo "make fuzz         give the program mistakes of every kind and count what becomes of them (CASES, SECONDS of each part; JOBS)"
 	@echo "make check        format, lint, types, import contracts, make test, docs"
 	@echo "make bench        measure this machine: benchmarks/results.md (PARTS=growth: only N, S, T and many runs, printed)"
 	@echo "make clean        remove the environment, caches, the demo and the site; your runs stay"
@@ -85,9 +85,10 @@ mutants: $(VENV)/.dev
 
 CASES ?= 1000000
 SECONDS ?= 300
+JOBS ?= 1
 
 fuzz: $(VENV)/.dev
-	@$(BIN)/python -W ignore -m tests.fuzz --cases $(CASES) --seconds $(SECONDS)
+	@$(BIN)/python -W ignore -m tests.fuzz --cases $(CASES) --seconds $(SECONDS) --jobs $(JOBS)
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

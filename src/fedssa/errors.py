@@ -54,7 +54,8 @@ class AnswerError(FedSSAError):
 
     def __init__(self, line: str) -> None:
         """Keeps the message to one line of moderate length, whatever names and numbers the sender has put into it."""
-        super().__init__("".join(c if c.isprintable() else "?" for c in line[:500]))
+        short = line[:500]
+        super().__init__(short if short.isprintable() else "".join(c if c.isprintable() else "?" for c in short))
 
 
 class Diverged(FedSSAError):

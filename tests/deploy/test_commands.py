@@ -40,6 +40,17 @@ def test_check_tells_what_would_be_sent(tmp_path: Path, command: Command) -> Non
     assert "of which 380 are tensors" in said
 
 
+def test_check_tells_which_choices_of_privacy_are_in_force(tmp_path: Path, command: Command) -> None:
+    said = {}
+    for name, sections in {"plain": {}, "noisy": {"privacy": {"clip": 1.0, "sigma": 4.0}}}.items():
+        (folder := tmp_path / name).mkdir()
+        sites_of(tiny(data=FEW, **sections), folder)
+        _, said[name] = command("site", "check", folder / "site_0.py", "--federation", folder / "federation.toml")
+    assert "privacy: uploads carry no noise; all numbers are told as they are" in said["plain"]
+    assert "privacy: uploads are clipped to norm 1 and carry noise 4 · 1: ε = " in said["noisy"]
+    assert said["noisy"].index("privacy: the digest of its state: kept back") < said["noisy"].index("it would send")
+
+
 def test_check_tells_what_the_method_says_of_itself(tmp_path: Path, command: Command) -> None:
     sites_of(tiny(data=FEW, method={"name": "hfd", "min_samples": 2}), tmp_path)
     _, said = command("site", "check", tmp_path / "site_0.py", "--federation", tmp_path / "federation.toml")

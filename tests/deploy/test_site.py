@@ -231,6 +231,11 @@ def test_an_exported_model_is_the_simulators(tmp_path: Path) -> None:
         fedssa.load_client(target, str(tmp_path / "site_0.py"))
     assert isinstance(model, nn.Module)
     assert StateDir(tmp_path / "state-1").latest() is not None
+    content = bytearray(target.read_bytes())
+    content[-5] ^= 1
+    target.write_bytes(content)
+    with pytest.raises(RunDirError, match=r"model\.safetensors: .* \(its digest does not fit its content\)"):
+        fedssa.load_client(target, str(tmp_path / "site_1.py"))
 
 
 OWN = """

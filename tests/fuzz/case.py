@@ -1,9 +1,11 @@
 """A case is one mistake and what became of it."""
 
 import random
+import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from typing_extensions import override
@@ -34,6 +36,12 @@ class Part(ABC):
         """Removes what the part has put on the disk."""
 
 
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for files that are damaged, in memory where the system has such a place: thousands are written."""
+    memory = Path("/dev/shm")  # noqa: S108
+    return tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory if memory.is_dir() else None)
+
+
 @dataclass
 class Tally:
     counts: Counter[Verdict] = field(default_factory=Counter)
@@ -43,6 +51,9 @@ class Tally:
         self.counts[case.verdict] += 1
         if case.verdict in FAILED:
             self.failures.append(f"case {number}: {case.verdict}: {case.what}")
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.counts + other.counts, self.failures + other.failures)
 
     @override
     def __str__(self) -> str:

@@ -1,7 +1,6 @@
 """Data files of every format, damaged: they are read, or refused in one line."""
 
 import random
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from fedssa.data import Source
 from fedssa.data.arrays import check
 from fedssa.errors import FedSSAError
 from fedssa.settings.recipe import parse_settings
-from tests.fuzz.case import Case, Part, raised
+from tests.fuzz.case import Case, Part, raised, scratch
 from tests.fuzz.mutate import damaged_bytes
 
 ODD_CELLS = ("", "nan", "inf", "1e999", "x" * 5000, "9" * 5000, '"', "\0", "a,b", "2024-01-01", "-0", "\ufeff")
@@ -54,7 +53,7 @@ def _source(section: dict[str, Any]) -> Source:
 
 class Data(Part):
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._folder = scratch()
         self._place = Path(self._folder.name)
         self._sources = {name: _source(section) for name, section in write_all(self._place).items()}
         self._sound = {name: (self._place / name).read_bytes() for name in self._sources}

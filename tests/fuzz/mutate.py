@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -73,9 +73,8 @@ def damaged_bytes(content: bytes, rng: random.Random) -> bytes:
 
 # -- JSON ----------------------------------------------------------------------------------------------------------
 def damaged_json(value: Any, rng: random.Random) -> Any:
-    """A copy in which one node is replaced, gone, renamed, doubled or has company."""
-    value = copy.deepcopy(value)
-    holder, key = rng.choice(list(_places(value)))
+    """The same object, in which now one node is replaced, gone, renamed, doubled or has company."""
+    holder, key = rng.choice(_places(value))
     kind = rng.randrange(6)
     if kind <= 1:
         holder[key] = copy.deepcopy(rng.choice(ODD))
@@ -91,11 +90,15 @@ def damaged_json(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for key, part in items:
-        yield node, key
-        yield from _places(part)
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Where every node stands: its holder, and its key there."""
+    places, left = [], [value]
+    for node in left:  # which grows
+        items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, part in items:
+            places.append((node, key))
+            left.append(part)
+    return places
 
 
 def _beside(value: Any, rng: random.Random) -> Any:

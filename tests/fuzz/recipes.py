@@ -1,14 +1,13 @@
 """Recipes that somebody has typed, generated or damaged: each is read, or refused in one line."""
 
 import random
-import tempfile
 from pathlib import Path
 
 from typing_extensions import override
 
 from fedssa.errors import FedSSAError
 from fedssa.settings.recipe import parse_settings, read_recipe
-from tests.fuzz.case import Case, Part, raised
+from tests.fuzz.case import Case, Part, raised, scratch
 from tests.fuzz.mutate import damaged_bytes
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -78,7 +77,7 @@ def damaged_recipe(content: bytes, rng: random.Random) -> bytes:
 
 class Recipes(Part):
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._folder = scratch()
 
     @override
     def case(self, rng: random.Random) -> Case:

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +18,12 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from fedssa.simulate.saved_models import load_client
-from tests.fuzz.case import Case, Part, raised
+from tests.fuzz.case import Case, Part, raised, scratch
 from tests.fuzz.mutate import damaged_bytes
-from tests.tiny import tiny, tree
+from tests.tiny import FEW, tiny, tree
 
 SETTINGS = tiny(
+    data=FEW,
     models={"archs": ["mlp-3", "mlp-2"], "width": 4},
     partition={"clients": 3},
     run={"representations": 30, "evaluate_start": False},
@@ -76,7 +76,7 @@ def resumed(path: Path) -> Any:
 
 class Runs(Part):
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._folder = scratch()
         place = Path(self._folder.name)
         whole, half = finished(place), stopped(place)
         self.place, self.whole = place, whole

@@ -11,8 +11,8 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from fedssa.deploy.messages import RECORD
-from tests.fuzz.__main__ import PARTS, campaign
 from tests.fuzz.answers import given_to, hello_to, honest
+from tests.fuzz.campaign import PARTS, campaign
 from tests.fuzz.recipes import read
 from tests.fuzz.runs import Runs, seen, shown
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedssa.errors import RunDirError
+from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.directory import FORMAT, RunDir, fill_run_dir
 from tests.test_records import history
@@ -120,6 +120,18 @@ def test_damaged_settings_are_refused_in_one_line(run_dir: RunDir, content: byte
     with pytest.raises(RunDirError) as error:
         RunDir.open(run_dir.path)
     assert "\n" not in str(error.value)
+
+
+def test_a_digest_whose_name_is_damaged_makes_no_older_edition(run_dir: RunDir) -> None:
+    run_dir.write_outcome(Outcome("finished"))
+    run_dir.append_timing({"t": 0, "seconds": 1.5})
+    for file in (*run_dir.path.glob("*.json"), run_dir.timings_file):
+        file.write_bytes(file.read_bytes().replace(b'"digest"', b'"dicest"'))
+    for read in (run_dir.environment, run_dir.outcome, lambda: RunDir.open(run_dir.path)):
+        with pytest.raises(RunDirError, match="its digest has another name"):
+            read()
+    with pytest.warns(FedSSAWarning, match="1 of 1 lines are damaged"):
+        assert run_dir.timings() == []
 
 
 @pytest.mark.parametrize("odd", [None, [], "fedssa run x"])

@@ -13,7 +13,7 @@ from fedssa.report.page.report import write
 from fedssa.report.read.summary import summarise
 from fedssa.report.tables.terminal import cuts_table, run_table, runs_table
 from fedssa.runs.directory import RunDir
-from fedssa.settings.recipe import parse_settings
+from fedssa.settings.recipe import parse_settings, read_recipe
 from fedssa.simulate.clients import SimulatedClients
 from fedssa.simulate.run import start
 from fedssa.sites.agreement import parse_federation
@@ -21,6 +21,8 @@ from tests.deploy.in_process import federation_toml, sites_of
 from tests.deploy.test_agrees import without_flops
 from tests.report.tables.test_terminal import lines_of
 from tests.tiny import FEW, tiny
+
+ROOT = Path(__file__).parents[2]
 
 
 def recipe(**sections: Any) -> dict[str, Any]:
@@ -78,6 +80,26 @@ def test_sites_average_by_the_rule_too_and_attack_nobody(tmp_path: Path) -> None
     assert "rule" in toml
     with pytest.raises(SettingsError, match=r"\[hostile\]: attacks are of simulations"):
         parse_federation({"hostile": {"attack": "noise"}})
+
+
+@pytest.mark.parametrize(
+    ("attack", "rule", "low", "high"),
+    [
+        ("sign-flip", "mean", 0.0, 0.5),
+        ("sign-flip", "median", 0.92, 1.0),
+        ("noise", "trimmed", 0.92, 1.0),
+        ("scale", "clipped", 0.92, 1.0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:round .. the header of client")  # which is what the mean comes to
+def test_one_hostile_client_of_ten_ruins_a_mean_and_no_rule(
+    tmp_path: Path, attack: str, rule: str, low: float, high: float
+) -> None:
+    table = read_recipe(ROOT / "recipes" / "hostile.toml")
+    table |= {"aggregation": {"rule": rule}, "hostile": {"attack": attack, "clients": 0.1}}
+    accuracy = fedssa.run(table, out=tmp_path / "run").records[-1].headline
+    assert accuracy is not None
+    assert low <= accuracy <= high
 
 
 def test_flipped_labels_are_trained_on_and_tested_on_true_ones() -> None:

@@ -31,7 +31,7 @@ class Hostile:
     def __init__(self, folder: Path) -> None:
         said = json.loads((folder / "hostile.json").read_text())
         self.victim, self._victims_id = int(said["node"]), int(said["client"])
-        self.asked = _asked()
+        self.asked = asked_now()
         key = load_ssh_private_key((folder / "key").read_bytes(), password=None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key, self._node = key, Node(node_id=self.asked.metadata.dst_node_id)
@@ -71,7 +71,7 @@ class Hostile:
             self._client.PushObject(request)
 
 
-def _asked() -> Message:
+def asked_now() -> Message:
     """The message that this process was started for, found where our ClientApp has it."""
     frame = inspect.currentframe()
     while frame and not isinstance(frame.f_locals.get("message"), Message):

@@ -262,6 +262,24 @@ def test_what_a_hostile_site_does_costs_its_own_answers(deployed: Deployment, tm
     assert RunDir.open(out).records() == list(sites.run(grid))
 
 
+def test_a_full_disk_costs_a_site_its_round_and_the_others_nothing(deployed: Deployment, tmp_path: Path) -> None:
+    table, out = recipe(2), tmp_path / "deployed"
+    deployed.agree_on(table)
+    mode, log = deployed.site(BAD) / "mode", deployed.programs.log(NAMES[BAD])
+    before = len(log.read_text())
+    mode.write_text("full")
+    try:
+        ended(deployed.run(out))
+    finally:
+        mode.unlink()
+    (fault,) = (event for event in events_of(RunDir.open(out)) if event.kind in TROUBLE)
+    assert (fault.t, fault.site, fault.kind, fault.word) == (0, NAMES[BAD], "refused", "disk")
+    said = log.read_text()[before:]
+    assert f"{deployed.site(BAD) / 'state'}: cannot be written (File too large); free some space" in said
+    assert "fedssa run" not in said  # which would be the advice of a simulation
+    assert RunDir.open(out).records() == expected(tmp_path / "in-process", table, absent=lambda t: t == 0)
+
+
 def test_a_run_outlives_its_superlink(deployed: Deployment, tmp_path: Path) -> None:
     """Which dies when it has stored a part of a message and has not said so: the part is sent, and refused, again."""
     table = recipe(2)

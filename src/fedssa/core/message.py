@@ -26,9 +26,11 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    NamedTuple,
     Protocol,
     TypeVar,
     Union,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -170,8 +172,8 @@ def decode(kind: type[T], meta: Mapping[str, Any], tensors: Tensors) -> T:
     if meta.get("format") != FORMAT:
         given = repr(meta.get("format"))[:100]
         raise AnswerError(f"a message of format {given}, this is {FORMAT}; install the same version")
-    left = dict(tensors)
-    made: T = _made(kind, meta.get("fields", _NOTHING), "", left)
+    left, form = dict(tensors), _form(cast(Any, kind))
+    made: T = _made(form, meta.get("fields", _NOTHING), "", left)
     if left:
         raise AnswerError(f"{min(left)[:100]} is no field of {_title(kind)}")
     return made
@@ -208,56 +210,53 @@ def verify_seal(blob: bytes) -> None:
         raise AnswerError("its digest does not fit its content")
 
 
-def _made(kind: Any, node: Any, path: str, left: Tensors) -> Any:
-    kind, optional = _without_none(_without_rules(kind))
+def _made(form: "_Form", node: Any, path: str, left: Tensors) -> Any:
+    kind, optional = form.kind, form.optional
     if kind is Tensor:
         if node is not _NOTHING and node is not None:
             return _wrong(path, "a tensor")
         return left.pop(path) if path in left else _missing(path, optional)
     if node is _NOTHING or node is None:
         return _missing(path, optional)
-    origin = get_origin(kind)
-    if is_dataclass(origin or kind):
+    if form.is_message:
         return _made_message(kind, node, path, left)
-    if origin is dict:
-        return _made_dict(kind, node, path, left)
-    if origin is tuple:
-        items = _expect(node, list, path)
-        return tuple(_made(get_args(kind)[0], item, _join(path, str(i)), left) for i, item in enumerate(items))
-    if origin is Literal:
-        return node if node in get_args(kind) else _wrong(path, f"one of {', '.join(map(repr, get_args(kind)))}")
+    if form.origin is dict:
+        return _made_dict(form, node, path, left)
+    if form.origin is tuple:
+        items, part = _expect(node, list, path), _form(form.args[0])
+        return tuple(_made(part, item, _join(path, str(i)), left) for i, item in enumerate(items))
+    if form.origin is Literal:
+        return node if node in form.args else _wrong(path, f"one of {', '.join(map(repr, form.args))}")
     if kind is float and type(node) is int and abs(node) < _TOO_LARGE:
         node = float(node)
     return _expect(node, kind, path)
 
 
 def _made_message(kind: Any, node: Any, path: str, left: Tensors) -> Any:
-    said, known = dict(_expect(node, dict, path)), hints(kind)
+    said = dict(_expect(node, dict, path))
     cls = get_origin(kind) or kind
     parts = {}
-    for f in fields(cls):
-        part = said.pop(f.name, _NOTHING)
-        is_new = f.default_factory is not MISSING and not _may_hold_tensors(known[f.name])  # older editions lack it
-        has_default = f.default is not MISSING or is_new
-        if part is _NOTHING and _is_plain(known[f.name]) and has_default:
+    for field in _fields(kind):
+        part = said.pop(field.name, _NOTHING)
+        if part is _NOTHING and field.may_be_missing:
             continue
-        parts[f.name] = _made(known[f.name], part, _join(path, f.name), left)
+        parts[field.name] = _made(field.form, part, _join(path, field.name), left)
     if said:
         raise AnswerError(f"{_join(path, min(said))[:100]} is no field of {_title(kind)}")
     return cls(**parts)
 
 
-def _made_dict(kind: Any, node: Any, path: str, left: Tensors) -> Any:
-    key_kind, part_kind = get_args(kind)
+def _made_dict(form: "_Form", node: Any, path: str, left: Tensors) -> Any:
+    key_kind, part_form = form.args[0], _form(form.args[1])
     said = _expect(node, dict, path)
-    if _without_rules(part_kind) is Tensor:
+    if part_form.kind is Tensor and not part_form.optional:
         if said:
             return _wrong(_join(path, min(said)), "a tensor")
         below = sorted(name for name in left if name.startswith(f"{path}.") or not path)
         return {_key(key_kind, name.removeprefix(f"{path}."), path): left.pop(name) for name in below}
     parts = {}
     for name, part in said.items():
-        parts[_key(key_kind, name, path)] = _made(part_kind, part, _join(path, name), left)
+        parts[_key(key_kind, name, path)] = _made(part_form, part, _join(path, name), left)
     return parts
 
 
@@ -267,6 +266,44 @@ def _key(kind: Any, name: str, path: str) -> Any:
     except ValueError:
         key = None
     return key if str(key) == name else _wrong(_join(path, name), f"a key of type {kind.__name__}")
+
+
+class _Form(NamedTuple):
+    """A type without its rules and its `| None`, taken apart once, since that takes longer than to read a value."""
+
+    kind: Any
+    optional: bool
+    origin: Any
+    args: tuple[Any, ...]
+    is_message: bool
+
+
+class _Field(NamedTuple):
+    """What the codec and the checks ask of a field, found out once for every kind of message."""
+
+    name: str
+    form: _Form
+    rules: tuple[Rule, ...]
+    may_be_missing: bool  # it has a default and is no tensor
+
+
+@cache
+def _form(hint: Any) -> _Form:
+    kind, optional = _without_none(_without_rules(hint))
+    origin = get_origin(kind)
+    return _Form(kind, optional, origin, get_args(kind), is_dataclass(origin or kind))
+
+
+@cache
+def _fields(kind: Any) -> tuple[_Field, ...]:
+    known, found = hints(kind), []
+    for f in fields(get_origin(kind) or kind):
+        hint = known[f.name]
+        is_new = f.default_factory is not MISSING and not _may_hold_tensors(hint)  # older editions lack it
+        has_default = f.default is not MISSING or is_new
+        form = _form(hint)
+        found.append(_Field(f.name, form, tuple(rules(hint)), has_default and form.kind is not Tensor))
+    return tuple(found)
 
 
 @cache
@@ -297,10 +334,6 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
     inner = [part for part in get_args(kind) if part is not types.NoneType]
     assert len(inner) == 1, f"{kind}: a field is of one type, or None"
     return _without_rules(inner[0]), len(inner) < len(get_args(kind))
-
-
-def _is_plain(kind: Any) -> bool:
-    return _without_none(_without_rules(kind))[0] is not Tensor
 
 
 def _may_hold_tensors(kind: Any) -> bool:
@@ -350,14 +383,14 @@ def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
         return
     if is_dataclass(value) and not isinstance(value, type):
         inner = shapes.of_one_message()
-        for name, hint in hints(kind or type(value)).items():
-            part = getattr(value, name)
+        for field in _fields(kind or type(value)):
+            part, within = getattr(value, field.name), _join(path, field.name)
             if part is not None:
-                for rule in rules(hint):
-                    rule.check(_join(path, name), part, inner)
-            _check(part, shapes, _inner_kind(hint), _join(path, name))
-        is_of_kind = kind is None or (get_origin(kind) or kind) is type(value)
-        if isinstance(value, Verified) and is_of_kind:  # else its fields are not checked yet
+                for rule in field.rules:
+                    rule.check(within, part, inner)
+            _check(part, shapes, field.form.kind if field.form.is_message else None, within)
+        is_of_kind = kind is None or (get_origin(kind) or kind) is type(value)  # else its fields are not checked yet
+        if is_of_kind and hasattr(value, "verify") and isinstance(value, Verified):  # which takes long to find out
             value.verify(inner)
     elif isinstance(value, Mapping):
         for key, part in value.items():
@@ -369,11 +402,6 @@ def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
         raise AnswerError(f"{path} holds NaN or infinity")
     elif isinstance(value, float) and not math.isfinite(value):
         raise AnswerError(f"{path} is not finite")
-
-
-def _inner_kind(hint: Any) -> Any:
-    kind, _ = _without_none(_without_rules(hint))
-    return kind if is_dataclass(get_origin(kind) or kind) else None
 
 
 def all_rules(kind: Any) -> Iterator[Rule]:

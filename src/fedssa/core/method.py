@@ -4,6 +4,7 @@ import math
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from torch import Tensor
@@ -206,14 +207,8 @@ class Method(ABC, Generic[Server, Down, Up]):
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:
-        """Finds the types in `Method[Server, Down, Up]`; generic classes in between are filled in."""
-        filled: dict[Any, Any] = {}
-        for base in (base for kind in cls.__mro__ for base in getattr(kind, "__orig_bases__", ())):
-            origin, parts = get_origin(base), [filled.get(part, part) for part in get_args(base)]
-            if origin is Method:
-                return Messages(*(Nothing if isinstance(part, TypeVar) else part for part in parts))
-            filled |= zip(getattr(origin, "__parameters__", ()), parts, strict=False)
-        return Messages(Nothing, Nothing, Nothing)
+        """Returns the types in `Method[Server, Down, Up]`; generic classes in between are filled in."""
+        return _messages_of(cls)
 
     @classmethod
     def known_kinds(cls) -> tuple[str, ...] | None:
@@ -283,6 +278,17 @@ class Method(ABC, Generic[Server, Down, Up]):
         if self.groups == "architecture" and info.group is not None and info.group in task.prototypes:
             layouts["prototype"] = task.prototype_layouts[info.group]
         return Shapes(sizes, info.seen_classes, layouts)
+
+
+@cache
+def _messages_of(cls: type) -> Messages:
+    filled: dict[Any, Any] = {}
+    for base in (base for kind in cls.__mro__ for base in getattr(kind, "__orig_bases__", ())):
+        origin, parts = get_origin(base), [filled.get(part, part) for part in get_args(base)]
+        if origin is Method:
+            return Messages(*(Nothing if isinstance(part, TypeVar) else part for part in parts))
+        filled |= zip(getattr(origin, "__parameters__", ()), parts, strict=False)
+    return Messages(Nothing, Nothing, Nothing)
 
 
 def growth_remedy(method: Method[Any, Any, Any], *, noisy: bool = False) -> str:

@@ -14,6 +14,7 @@ from fedssa.runs.seal import sealed, unsealed
 from fedssa.runs.system import IS_WINDOWS
 
 CHECKPOINT = "checkpoint.safetensors"  # of a run across sites, and of no other
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # numbers of errors that more space mends
 
 
 def is_across_sites(run_dir: Path) -> bool:
@@ -44,8 +45,7 @@ def writing(run_dir: Path, *, begun: bool = True) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some space" if full else "see to its permissions"
+        advice = "free some space" if error.errno in FULL else "see to its permissions"
         advice += f", then: {how_to_continue(run_dir)}" if begun else ", or choose another --out"
         raise RunDirError(f"{run_dir}: cannot be written ({error.strerror}); {advice}") from error
 

@@ -28,7 +28,16 @@ def unsealed(value: dict[str, Any], file: Path) -> dict[str, Any]:
     content = {key: part for key, part in value.items() if key != DIGEST}
     if DIGEST in value and value[DIGEST] != _digest(content, file):
         raise ValueError("its digest does not fit its content")
+    if DIGEST not in value and any(_is_digest_of_others(key, value, file) for key in value):
+        raise ValueError("its digest has another name")  # so it is none of an older edition
     return content
+
+
+def _is_digest_of_others(key: str, value: dict[str, Any], file: Path) -> bool:
+    said = value[key]
+    if not isinstance(said, str) or len(said) != sha256().digest_size * 2:
+        return False
+    return said == _digest({other: part for other, part in value.items() if other != key}, file)
 
 
 def _digest(content: Any, file: Path) -> str:

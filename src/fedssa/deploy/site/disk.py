@@ -7,7 +7,6 @@ A file is replaced as a whole (temporary file, fsync, rename, fsync of the folde
 the state before a round or the state after it, with its answer. It is tagged with our run's id and the round.
 """
 
-import errno
 import os
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from fedssa.core.message import from_bytes, message, of, seal, to_bytes, unseal
 from fedssa.core.task import TaskFacts, facts_of
 from fedssa.errors import AnswerError, RunDirError
 from fedssa.models.fingerprint import fingerprint
-from fedssa.runs.files import write_durably
+from fedssa.runs.files import FULL, write_durably
 from fedssa.runs.system import try_lock
 from fedssa.sites.agreement import Federation
 
@@ -59,7 +58,7 @@ class StateNotWritten(RunDirError):
     """The disk is full, or this folder cannot be written; what was there before is still there."""
 
     def __init__(self, folder: Path, error: OSError) -> None:
-        remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to its permissions"
+        remedy = "free some space" if error.errno in FULL else "see to its permissions"
         super().__init__(
             f"{folder}: cannot be written ({error.strerror}); {remedy}: this site is asked again in the next round, "
             "and goes on from the last one that it has kept"
