@@ -3,18 +3,38 @@
 A comment on a page, `<!-- rows: TITLE -->`, names a table of the report. The table below it has some columns of the
 report's accuracies and costs, by their names, and a row of every method; then come the report's sentences on how long
 clients trained and whether verdicts can be trusted, up to a second comment, `<!-- end -->`.
+
+Another comment, `<!-- attacks: METHOD, K classes each -->`, is followed by a whole table up to the same end: rules
+down, attacks across, from the records of runs with [hostile].
 """
 
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedssa.report.page.report import write
+from fedssa.report.read.collection import gather
+from fedssa.report.read.summary import RunSummary
+from fedssa.studies import hostile
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
-FOLDERS = (RESULTS, RESULTS / "groups", RESULTS / "every")  # each with records, their report, and a page
+PAGES = {  # of each folder with records and their report, the page that shows them
+    RESULTS: RESULTS / "README.md",
+    RESULTS / "groups": RESULTS / "groups/README.md",
+    RESULTS / "every": RESULTS / "every/README.md",
+    RESULTS / "hostile": ROOT / "docs/robust.md",
+    RESULTS / "privacy": ROOT / "docs/privacy.md",
+}
+FOLDERS = tuple(folder for folder in PAGES if (folder / "records").is_dir())
 BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+ATTACKED = re.compile(
+    r"^(<!-- attacks: ([\w-]+), (\d+) classes each -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
+)
+NONE, MEAN, ALONE = "none", "mean", "standalone"
+CUT = ("cut of honest clients, no attack", "cut of the one cut most")
 SAID = ("A client took", "“Higher”", "One seed: there are no verdicts")  # how its sentences begin
 
 
@@ -30,10 +50,49 @@ class Shown:
         return "".join([*lines, "\n", *(f"{sentence}\n" for sentence in self.said), "\n"])
 
 
-def filled(page: str, report: Path) -> str:
-    """The text of a page as the report would have it."""
-    tables = tables_of(report)
-    return BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
+def filled(page: str, folder: Path) -> str:
+    """The text of a page as the records of a folder and their report would have it."""
+    tables = tables_of(folder / "report/tables.md")
+    page = BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
+    if not ATTACKED.search(page):
+        return page
+    runs = [run.summary for run in gather([folder / "records"]).runs]
+    return ATTACKED.sub(lambda found: f"{found[1]}\n{attacked(runs, found[2], int(found[3]))}\n{found[4]}", page)
+
+
+def attacked(runs: Sequence[RunSummary], method: str, classes: int) -> str:
+    """Rules down, attacks across; the last two columns are what a rule cuts of honest clients where nobody attacks."""
+    told: dict[tuple[str, str], list[RunSummary]] = {}
+    for run in runs:
+        if run.method in (method, ALONE) and run.settings["partition"]["classes_per_client"] == classes:
+            rule = run.settings.get("aggregation", {"rule": MEAN})["rule"]
+            row = ALONE if run.method == ALONE else f"`{rule}`"
+            told.setdefault((row, run.settings["hostile"]["attack"]), []).append(run)
+    attacks = [attack for attack in (NONE, *hostile.ATTACKS) if any(attack == known for _, known in told)]
+    rules = [f"`{rule}`" for rule in (MEAN, *hostile.RULES)]
+    header = ["rule", *("no attack" if attack == NONE else attack for attack in attacks), *CUT]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for row in (*rules, ALONE):
+        cells = [_accuracy(told.get((row, attack), [])) for attack in attacks]
+        lines.append([f"`{row}`" if row == ALONE else row, *cells, *_cut(told.get((row, NONE), []))])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _accuracy(runs: Sequence[RunSummary]) -> str:
+    """Percent of the honest clients; a run that ended before its last round says so."""
+    known = [100 * run.accuracy for run in runs if run.outcome == "finished" and run.accuracy is not None]
+    words = sorted({run.outcome.partition(",")[0] for run in runs if run.outcome != "finished"})
+    spread = f" ± {statistics.stdev(known):.1f}" if len(known) > 1 else ""
+    return ", ".join([*([f"{statistics.fmean(known):.1f}{spread}"] if known else []), *words]) or "–"
+
+
+def _cut(runs: Sequence[RunSummary]) -> list[str]:
+    """The mean over honest clients, and the one of whose uploads most was cut."""
+    shares = [[cut.share for k, cut in run.cuts.items() if k not in run.hostile] for run in runs]
+    if not any(shares):
+        return ["–", "–"]
+    means = [statistics.fmean(of_run) for of_run in shares if of_run]
+    return [f"{100 * statistics.fmean(means):.0f} %", f"{100 * max(map(max, filter(None, shares))):.0f} %"]
 
 
 def tables_of(report: Path) -> dict[str, Shown]:
@@ -62,8 +121,8 @@ def _cells(line: str) -> list[str]:
 def main() -> None:
     for folder in FOLDERS:
         write([folder / "records"], folder / "report")
-        page = folder / "README.md"
-        page.write_text(filled(page.read_text(), folder / "report/tables.md"))
+        page = PAGES[folder]
+        page.write_text(filled(page.read_text(), folder))
         print(f"wrote {page.relative_to(ROOT)} and its report")
 
 

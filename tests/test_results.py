@@ -3,17 +3,21 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedssa.records import Outcome
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import Found, Gathered, gather
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import every_run
 from tests.python import python
-from tests.results import BLOCK, FOLDERS, RESULTS, ROOT, filled, tables_of
+from tests.report.fake_runs import finished_run, make_run, settings
+from tests.results import ATTACKED, BLOCK, FOLDERS, PAGES, RESULTS, ROOT, attacked, filled, tables_of
 from tests.test_docs import blocks
 
 # the table that the README speaks of
@@ -40,8 +44,9 @@ def test_every_record_is_of_a_whole_run_that_a_command_repeats(folder: Path, run
         run_dir = RunDir.open(found.path)
         run = planned[str(found.path.relative_to(folder / "records"))]
         assert parse_settings(run.table()).are_those_of(run_dir.settings)
-        assert found.summary.outcome == "finished"
-        assert found.summary.rounds_done == found.summary.rounds_total
+        if run_dir.settings.get("hostile", {}).get("attack", "none") == "none":  # some attacks end a run
+            assert found.summary.outcome == "finished"
+            assert found.summary.rounds_done == found.summary.rounds_total
 
 
 def test_the_tables_are_what_the_records_say(folder: Path, runs: tuple[Found, ...]) -> None:
@@ -65,9 +70,54 @@ def test_the_files_hold_percent_where_they_say_so(folder: Path, runs: tuple[Foun
 
 def test_the_page_says_what_the_report_says(folder: Path) -> None:
     """`python -m tests.results` has nothing to write, and every table of accuracies is one that it would write."""
-    page = (folder / "README.md").read_text()
-    assert filled(page, folder / "report/tables.md") == page
-    assert len(BLOCK.findall(page)) == page.count("| method | accuracy, % |") > 0
+    page = PAGES[folder].read_text()
+    assert filled(page, folder) == page
+    assert len(BLOCK.findall(page)) == page.count("| method | accuracy, % |")
+    assert BLOCK.findall(page) or ATTACKED.findall(page)
+
+
+def test_attacks_across_and_rules_down(tmp_path: Path) -> None:
+    """Means of three clients; 0.25 ± 0.05·√2 over two seeds, and a run that ended."""
+
+    def run(name: str, accuracy: float, method: str = "fedssa", attack: str = "none", **changes: Any) -> None:
+        said = {"hostile": {"attack": attack, "clients": 0.2}, **changes}
+        finished_run(tmp_path / name, [{}, dict.fromkeys(range(3), accuracy)], settings(method, **said))
+
+    median: dict[str, Any] = {"aggregation": {"rule": "median"}}
+    run("a", 0.5)
+    run("b", 0.2, attack="scale")
+    run("c", 0.3, attack="scale", seed=1)
+    run("d", 0.45, **median)
+    run("e", 0.4, "standalone")
+    run("f", 0.9, "fedavg")
+    run("g", 0.9, partition__classes_per_client=1)
+    ended = make_run(tmp_path / "h", [{0: 0.1}], settings(hostile={"attack": "scale", "clients": 0.2}, **median))
+    ended.write_outcome(Outcome("diverged", "", 0, 0))
+    told = attacked([found.summary for found in gather([tmp_path]).runs], "fedssa", 2)
+    assert [[cell.strip() for cell in line.split("|")[1:4]] for line in told.splitlines()] == [
+        ["rule", "no attack", "scale"],
+        ["---", "---:", "---:"],
+        ["`mean`", "50.0", "25.0 ± 7.1"],
+        ["`median`", "45.0", "diverged"],
+        ["`trimmed`", "–", "–"],
+        ["`clipped`", "–", "–"],
+        ["`krum`", "–", "–"],
+        ["`standalone`", "40.0", "–"],
+    ]
+
+
+def test_what_rules_cut_of_honest_clients(tmp_path: Path) -> None:
+    """Clients 0 and 1 of three are honest, and a quarter and three quarters of theirs were cut."""
+    table = settings(hostile={"attack": "none", "clients": 0.2}, aggregation={"rule": "median"})
+    run_dir = finished_run(tmp_path / "a", [{}, dict.fromkeys(range(3), 0.5)], table)
+    records = run_dir.records()
+    run_dir.rounds_file.write_bytes(b"")
+    for record in records:
+        cut = {client.id: (0.25, 0.75, 1.0)[client.id] for client in record.clients}
+        clients = tuple(replace(client, cut=cut[client.id]) for client in record.clients)
+        run_dir.append(replace(record, clients=clients, hostile=(2,)))
+    told = attacked([found.summary for found in gather([tmp_path]).runs], "fedssa", 2)
+    assert "| `median` | 50.0 | 50 % | 75 % |" in told
 
 
 def test_the_readme_says_of_cifar100_what_the_first_table_says() -> None:

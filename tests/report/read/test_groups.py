@@ -113,6 +113,34 @@ def test_runs_on_a_share_of_the_data_are_another_experiment_and_say_so(tmp_path:
     assert not comparable(one, other)
 
 
+def test_attacks_are_experiments_and_rules_are_methods(tmp_path: Path) -> None:
+    """Also where nobody attacks, accuracy is that of the clients who would not."""
+    for attack in ("none", "scale"):
+        for rule in ("mean", "median"):
+            table = settings(hostile={"attack": attack, "clients": 0.2}, aggregation={"rule": rule})
+            finished_run(tmp_path / f"{attack}-{rule}", ROUNDS, table)
+    none, scale = groups_of(tmp_path)
+    assert title(none).endswith(", no attack, without 20 %")
+    assert title(scale).endswith(", 20 % hostile (scale)")
+    assert list(scale.by_label) == ["fedssa, rule = mean", "fedssa, rule = median"]
+
+
+def test_noise_on_uploads_is_a_method_of_its_own(tmp_path: Path) -> None:
+    finished_run(tmp_path / "a", ROUNDS)
+    finished_run(tmp_path / "b", ROUNDS, settings(privacy={"clip": 6.0, "sigma": 0.1, "delta": 1e-5}))
+    finished_run(tmp_path / "c", ROUNDS, settings(privacy={"clip": 6.0, "sigma": 0.0, "delta": 1e-5}))
+    finished_run(tmp_path / "d", ROUNDS, settings("standalone"))
+    (group,) = groups_of(tmp_path)
+    assert group.repeated == ()
+    assert group.labels == {
+        "a": "fedssa, privacy = none",
+        "b": "fedssa, privacy = clip 6 sigma 0.1",
+        "c": "fedssa, privacy = clip 6 sigma 0",
+        "d": "standalone",
+    }
+    assert [row.difference is not None for row in group.rows if row.method != "standalone"] == [True] * 3
+
+
 def test_public_data_are_what_their_digest_says_wherever_they_lie(tmp_path: Path) -> None:
     public = {"name": "npz", "size": 500, "per_round": 32}
     for name, file, digest in (("a", "/here", "one"), ("b", "/there", "one"), ("c", "/here", "two")):

@@ -132,7 +132,13 @@ def _options(run: RunSummary) -> dict[str, Any]:
     training = run.settings.get("server", {}) if trains else {}
     start = {"header_scale": run.settings["models"].get("header_scale", 1.0)}
     rule = {"rule": " ".join(map(str, run.settings.get("aggregation", {"rule": "mean"}).values()))}  # and its options
-    return {**start, **options_of(run), **{f"server.{key}": value for key, value in training.items()}, **rule}
+    noise = {"privacy": _noise_words(run.settings.get("privacy", {}))}
+    return {**start, **options_of(run), **{f"server.{key}": value for key, value in training.items()}, **rule, **noise}
+
+
+def _noise_words(privacy: Settings) -> str:
+    told = [f"{key} {privacy[key]:g}" for key in ("clip", "sigma") if isinstance(privacy.get(key), (int, float))]
+    return " ".join(told) or "none"
 
 
 def differing_settings(tables: Sequence[Settings]) -> Iterator[str]:
@@ -194,7 +200,7 @@ def _hostile_words(group: Group) -> list[str]:
         return []
     who, attack = hostile.get("clients"), hostile.get("attack")
     amount = f"{100 * who:.3g} %" if isinstance(who, (int, float)) else f"{len(who)} clients"
-    return [f"{amount} hostile ({attack})"]
+    return [f"no attack, without {amount}" if attack == "none" else f"{amount} hostile ({attack})"]
 
 
 def subtitle(group: Group) -> str:

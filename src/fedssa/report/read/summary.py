@@ -31,7 +31,7 @@ OPTIONS_SINCE_THEN: dict[str, dict[str, Any]] = {"fedssa-groups": {"compress": "
 # control does from Standalone, and runs in what they record and keep
 LEFT_OUT = {"models": ("header_scale",), "run": ("per_class", "metrics", "keep_models", "store_memory")}
 WHOLE = 1 << 80  # an accuracy times this is a whole number, so that a sum of them is exact as clients come and change
-OF_THE_METHOD = ("method", "server", "aggregation")
+OF_THE_METHOD = ("method", "server", "aggregation", "privacy")
 MESSAGE_BYTES = ("message_bytes_up", "message_bytes_down")
 
 
@@ -327,7 +327,7 @@ def options_of(run: RunSummary) -> dict[str, Any]:
 
 
 def _apart_from_method(run: RunSummary) -> dict[str, Any]:
-    """Returns all settings but the method's; the server's training and averaging belong to those."""
+    """Returns all settings but the method's; the server's training and averaging and noise belong to those."""
     return {section: section_of(run, section) for section in run.settings if section not in OF_THE_METHOD}
 
 

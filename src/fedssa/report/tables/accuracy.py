@@ -28,6 +28,7 @@ SHARES = {
     BALANCED_ACCURACY: "mean over a client’s classes of the share of its test samples told right, then over clients",
     MACRO_F1: "mean over a client’s classes of F1, of its test samples, then over clients",
 }
+EPSILON = Column("ε", "what noise on uploads is worth: of the seed with the largest; see docs/privacy.md")
 DIFFERENCE = Column(f"vs {REFERENCE}, points", "mean over clients and seeds, each client with itself; 95 % interval")
 VERDICT = Column("verdict", "after Holm’s correction for the number of methods compared, at 5 %", number=False)
 
@@ -37,9 +38,12 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
     paper = {row.method: paper_percent(group, row.method) for row in rows}
     with_paper = any(percent is not None for percent in paper.values())
     judged = any(row.difference and row.difference.p is not None for row in rows)
+    epsilons = {row.method: _epsilon(group.by_label.get(row.method, [])) for row in rows}
+    with_noise = any(epsilon is not None for epsilon in epsilons.values())
     kinds, measures = kinds_of(row.second_accuracies for row in rows), kinds_of(row.measures for row in rows)
     columns = (
         METHOD,
+        *([EPSILON] if with_noise else []),
         ACCURACY,
         DIFFERENCE,
         *([VERDICT] if judged else []),
@@ -55,7 +59,9 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
         columns,
         tuple(
             (
-                *_result(row, styles),
+                _method(row, styles),
+                *([number(epsilons[row.method], ".3g")] if with_noise else []),
+                _result(row),
                 *_compared(row)[: 2 if judged else 1],
                 *(measure_cell(name, row.measures.get(name)) for name in measures),
                 *(percent(row.second_accuracies.get(kind)) for kind in kinds),
@@ -95,10 +101,17 @@ def second_accuracy(kind: str) -> Column:
     return Column(f"{kind}, %", told, best="highest")
 
 
-def _result(row: MethodRow, styles: Mapping[str, Style]) -> list[Cell]:
-    note = "" if row.outcome == "finished" else row.outcome
-    spread = "" if row.spread is None else f"± {100 * row.spread:.1f}"
-    return [method_cell(row.method, styles, note), percent(row.mean, note=spread)]
+def _method(row: MethodRow, styles: Mapping[str, Style]) -> Cell:
+    return method_cell(row.method, styles, "" if row.outcome == "finished" else row.outcome)
+
+
+def _epsilon(runs: Sequence[Found]) -> float | None:
+    known = [run.summary.run_dir.about.get("privacy", {}).get("epsilon") for run in runs]
+    return max((epsilon for epsilon in known if isinstance(epsilon, (int, float))), default=None)
+
+
+def _result(row: MethodRow) -> Cell:
+    return percent(row.mean, note="" if row.spread is None else f"± {100 * row.spread:.1f}")
 
 
 def _compared(row: MethodRow) -> list[Cell]:
