@@ -5,7 +5,8 @@ report's accuracies and costs, by their names, and a row of every method; then c
 clients trained and whether verdicts can be trusted, up to a second comment, `<!-- end -->`.
 
 Another comment, `<!-- attacks: METHOD, K classes each -->`, is followed by a whole table up to the same end: rules
-down, attacks across, from the records of runs with [hostile].
+down, attacks across, from the records of runs with [hostile]. Below `<!-- answer -->` stands which method is for which
+situation, out of the tables of all folders.
 """
 
 import re
@@ -29,6 +30,14 @@ PAGES = {  # of each folder with records and their report, the page that shows t
     RESULTS / "privacy": ROOT / "docs/privacy.md",
 }
 FOLDERS = tuple(folder for folder in PAGES if (folder / "records").is_dir())
+FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a round, 100 rounds of 2 epochs"
+LONGER = "CIFAR-100, 20 clients with cnn-1 … cnn-5, 10 classes each, 50 % a round, 30 rounds of 2 epochs"
+ANSWERS = (  # who asks, a folder and a table of its report, and methods in it
+    ("each party has its own architecture", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus", "fedssa")),
+    ("some have the same one", RESULTS / "groups", FIRST, ("fedssa-groups",)),
+    ("all have the same one", RESULTS, FIRST.replace("cnn-1 … cnn-5", "cnn-1"), ("fedavg",)),
+)
+ANSWER = re.compile(r"^(<!-- answer -->\n\n\|.*\|\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 ATTACKED = re.compile(
     r"^(<!-- attacks: ([\w-]+), (\d+) classes each -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
@@ -53,6 +62,7 @@ class Shown:
 def filled(page: str, folder: Path) -> str:
     """The text of a page as the records of a folder and their report would have it."""
     tables = tables_of(folder / "report/tables.md")
+    page = ANSWER.sub(lambda found: f"{found[1]}{_answers()}\n{found[2]}", page)
     page = BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
     if not ATTACKED.search(page):
         return page
@@ -93,6 +103,22 @@ def _cut(runs: Sequence[RunSummary]) -> list[str]:
         return ["–", "–"]
     means = [statistics.fmean(of_run) for of_run in shares if of_run]
     return [f"{100 * statistics.fmean(means):.0f} %", f"{100 * max(map(max, filter(None, shares))):.0f} %"]
+
+
+def _answers() -> str:
+    """A row of each method that is recommended or asked for, with those that it is to be measured by."""
+    lines = []
+    for who, folder, title, methods in ANSWERS:
+        rows = tables_of(folder / "report/tables.md")[title].rows
+        alone, control = (
+            next(row["accuracy, %"] for row in rows if row["method"] == name) for name in (ALONE, "standalone-scaled")
+        )
+        for method in methods:
+            row = next(row for row in rows if re.fullmatch(rf"{method}(, \w+ = True)*", row["method"]))
+            sure = row.get("verdict") or "one seed: none"
+            cells = (who, f"`{method}`", row["accuracy, %"], alone, control, row["numbers a round"], sure)
+            lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
 def tables_of(report: Path) -> dict[str, Shown]:

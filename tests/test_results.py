@@ -17,11 +17,9 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import every_run
 from tests.python import python
 from tests.report.fake_runs import finished_run, make_run, settings
-from tests.results import ATTACKED, BLOCK, FOLDERS, PAGES, RESULTS, ROOT, attacked, filled, tables_of
+from tests.results import ANSWER, ATTACKED, BLOCK, FIRST, FOLDERS, PAGES, RESULTS, ROOT, attacked, filled, tables_of
 from tests.test_docs import blocks
 
-# the table that the README speaks of
-FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a round, 100 rounds of 2 epochs"
 
 
 @pytest.fixture(scope="module", params=FOLDERS, ids=lambda folder: folder.name)
@@ -118,6 +116,20 @@ def test_what_rules_cut_of_honest_clients(tmp_path: Path) -> None:
         run_dir.append(replace(record, clients=clients, hostile=(2,)))
     told = attacked([found.summary for found in gather([tmp_path]).runs], "fedssa", 2)
     assert "| `median` | 50.0 | 50 % | 75 % |" in told
+
+
+def test_the_first_page_has_an_answer_for_each_situation() -> None:
+    answer = ANSWER.search((RESULTS / "README.md").read_text())
+    assert answer
+    told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer[0].splitlines()[4:-2]]
+    groups = tables_of(RESULTS / "groups/report/tables.md")[FIRST].rows
+    best = max((row["accuracy, %"] for row in groups if row["method"].startswith("fedssa-groups")), key=_number)
+    assert [row[2] for row in told if row[1] == "`fedssa-groups`"] == [best]
+    assert all(_number(row[2]) > _number(row[3]) for row in told)  # nobody is sent to what loses to training alone
+
+
+def _number(cell: str) -> float:
+    return float(cell.split()[0])
 
 
 def test_the_readme_says_of_cifar100_what_the_first_table_says() -> None:
