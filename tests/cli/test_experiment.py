@@ -28,6 +28,7 @@ SOME: dict[str, tuple[str, ...]] = {
     "every-method": ("standalone", "fedgh", "fedbabu"),
     "every-public": ("standalone-public", "feddf", "cfd"),
     "hostile": ("fedavg", "fedavg-median"),
+    "privacy": ("fedssa-sigma0", "fedssa-sigma0.1"),
 }
 
 

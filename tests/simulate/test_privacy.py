@@ -8,6 +8,8 @@ import pytest
 import fedssa
 from fedssa.accounting.privacy import epsilon
 from fedssa.errors import FedSSAWarning, SettingsError
+from fedssa.report.page.report import contents
+from fedssa.report.read.collection import gather
 from fedssa.runs.directory import RunDir
 from fedssa.settings.command import command_of
 from fedssa.settings.recipe import parse_settings
@@ -30,6 +32,13 @@ def test_a_run_tells_epsilon_before_it_starts_and_writes_it_down(tmp_path: Path)
     assert first.state_digest == same.state_digest  # nobody has received anything yet
     assert first.upload_digest != same.upload_digest
     assert first.params_up == same.params_up
+    (table,) = [table for table in _tables(tmp_path) if "| ε |" in table]
+    assert "| fedssa, privacy = clip 1 sigma 0.1 | 766 |" in table  # 600 + 2·√(600·ln 1e5)
+    assert "| fedssa, privacy = none | – |" in table
+
+
+def _tables(folder: Path) -> list[str]:
+    return contents(gather([folder]))["tables.md"].decode().split("\n## ")
 
 
 def test_a_resumed_run_has_the_same_noise(tmp_path: Path) -> None:

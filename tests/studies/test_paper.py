@@ -11,6 +11,7 @@ import pytest
 from fedssa.core.public import Labels
 from fedssa.errors import SettingsError
 from fedssa.methods import METHODS, PRESETS
+from fedssa.settings.about import account_in
 from fedssa.settings.recipe import parse_settings, read_recipe
 from fedssa.studies.cells import SCALES
 from fedssa.studies.paper import (
@@ -88,6 +89,22 @@ def test_attacks_and_rules_are_brief_at_the_usual_scale_only() -> None:
         assert (settings.models.archs, settings.data_share, settings.rounds.total) == (("cnn-1",), 1, 50)
 
 
+def test_noise_is_on_uploads_of_fedssa_with_one_clip() -> None:
+    runs = runs_of("privacy", "reduced", [0])
+    found = {run.label: parse_settings(run.table()) for run in runs}
+    assert list(found)[:3] == ["standalone", CONTROL, "fedssa"]
+    noised = [settings for settings in found.values() if settings.privacy is not None]
+    assert len(noised) == len(found) - 3
+    assert len({settings.privacy.clip for settings in noised if settings.privacy}) == 1
+    first, *epsilons = [account.table.get("epsilon", 0.0) for run in noised if (account := account_in(run))]
+    assert first == 0  # without noise there is no ε
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert epsilons[-1] == pytest.approx(10.5, abs=1)
+    for settings in found.values():
+        assert (settings.data_share, settings.local.batch_size, settings.rounds.total) == (0.2, 16, 30)
+        assert len(settings.models.archs) == 5
+
+
 @pytest.mark.parametrize(("scale", "header_scales"), [("reduced", (1.0,)), ("smoke", (1.0, 3.0))])
 def test_equal_settings_are_one_directory_and_other_settings_another(
     scale: str, header_scales: tuple[float, ...]
@@ -100,10 +117,11 @@ def test_equal_settings_are_one_directory_and_other_settings_another(
 
 
 def test_every_scale_has_a_folder_of_its_own() -> None:
-    runs = {run for _, run in every_run(seed=3)}
+    named = list(every_run(seed=3))
+    runs = {run for _, run in named}
     assert len({run.path for run in runs}) == len(runs)
     assert {(run.cell.scale, run.path.partition("/")[0]) for run in runs} == {(scale, scale) for scale in SCALES}
-    usual = [run for run in runs if not run.cell.attack]  # attacks are brief at one scale
+    usual = [run for name, run in named if name not in ("hostile", "privacy")]  # these have fewer data at one scale
     beside = {scale: {run.path.partition("/")[2] for run in usual if run.cell.scale == scale} for scale in SCALES}
     assert beside["full"] == beside["long"] == beside["reduced"]
 

@@ -24,7 +24,9 @@ CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
 LARGEST = {"full": 100, "long": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
 BRIEF_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
-BRIEF_ROUNDS, BRIEF_LOCAL = 10, {"epochs": 1, "batch_size": 16, "lr": 0.02}  # many small steps on few samples
+BRIEF_ROUNDS, BRIEF_EPOCHS = 10, 1
+STEPS = {"batch_size": 64, "lr": 0.01}
+STEPS_ON_A_SHARE = {"batch_size": 16, "lr": 0.02}  # more and larger ones, so that clients get past the start
 SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
 PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
     "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
@@ -81,10 +83,6 @@ class Cell:
     def folder(self) -> str:
         return f"{self.scale}/{self.data}/{self.name}"
 
-    @property
-    def rounds(self) -> int:
-        return BRIEF_ROUNDS if self.brief else ROUNDS[self.scale][self.clients]
-
     def table(self) -> Table:
         """Returns a recipe without seed and method."""
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
@@ -98,8 +96,12 @@ class Cell:
             "data": {"name": self.data} | ({} if self.share == 1 else {"share": self.share}),
             "partition": {"clients": self.clients} | (by_classes if self.gamma is None else dirichlet),
             "models": models,
-            "local": BRIEF_LOCAL if self.brief else {"epochs": EPOCHS[self.scale], "batch_size": 64, "lr": 0.01},
-            "rounds": {"total": self.rounds, "fraction": self.fraction},
+            "local": {"epochs": BRIEF_EPOCHS if self.brief else EPOCHS[self.scale]}
+            | (STEPS if self.share == 1 else STEPS_ON_A_SHARE),
+            "rounds": {
+                "total": BRIEF_ROUNDS if self.brief else ROUNDS[self.scale][self.clients],
+                "fraction": self.fraction,
+            },
             "run": {"keep_models": False, "representations": self.representations},
             **({"public": PUBLIC[self.public]} if self.public else {}),
             **({"hostile": {"attack": self.attack, "clients": 0.2}} if self.attack else {}),

@@ -11,6 +11,7 @@ from typing import Any
 from fedssa.errors import SettingsError
 from fedssa.studies.cells import CLASSES, FRACTIONS, LARGEST, SCALES, SIZES, USUAL, Cell, Table
 from fedssa.studies.hostile import RULED, attacked, labels
+from fedssa.studies.privacy import NOISED, noised
 
 METHODS = (
     "standalone",
@@ -85,6 +86,7 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
         "models": {"header_scale": 3.0},
     },
     **RULED,
+    **NOISED,
 }
 OWN_HEADER_SCALES = {CONTROL: 3.0, "fedssa-groups": 3.0}  # of what starts from other headers than the cell's
 
@@ -159,6 +161,10 @@ def _attacked(scale: str) -> list[Cell]:
     return attacked(_small(scale), scale)
 
 
+def _noised(scale: str) -> list[Cell]:
+    return noised(_small(scale), scale)
+
+
 def _that_use_public(cell: Cell) -> tuple[str, ...]:
     return tuple(name for name in EVERY_PUBLIC if cell.public == "slice" or name not in NEED_OWN_LABELS)
 
@@ -223,6 +229,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "every-method": Experiment("every method that needs no public data (ours)", _small, EVERY),
     "every-public": Experiment("every method that uses public data (ours)", _small_with_public, _that_use_public),
     "hostile": Experiment("attacks, and rules of aggregation against them (ours)", _attacked, labels),
+    "privacy": Experiment(
+        "noise on uploads, and what it costs (ours)", _noised, ("standalone", CONTROL, "fedssa", *NOISED)
+    ),
     "shaking": Experiment("how far the global rows move", _largest, ("m2-b", "fedssa", "fedssa-t10")),
 }
 

@@ -11,7 +11,7 @@ from fedssa.report.read.groups import REFERENCE, Group, title
 from fedssa.report.read.paper import paper_percent
 from fedssa.report.read.statistics import Difference, in_words, points, trust
 from fedssa.report.read.summary import kinds_of
-from fedssa.report.tables.table import Cell, Column, Table, number, percent, with_best
+from fedssa.report.tables.table import Cell, Column, Table, amount, number, percent, with_best
 from fedssa.settings.command import command_of
 
 UNEVEN = 0.05  # methods whose clients took so many more or fewer steps are named
@@ -60,7 +60,7 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
         tuple(
             (
                 _method(row, styles),
-                *([number(epsilons[row.method], ".3g")] if with_noise else []),
+                *([amount(epsilons[row.method])] if with_noise else []),
                 _result(row),
                 *_compared(row)[: 2 if judged else 1],
                 *(measure_cell(name, row.measures.get(name)) for name in measures),
