@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
+from fedssa.cli.experiment import _at_other_scales
 from fedssa.cli.progress import _Overall
 from fedssa.records import RoundRecord
 from fedssa.runs.directory import RunDir
@@ -111,6 +112,16 @@ def test_without_a_name_there_is_a_list_and_a_dry_run_runs_nothing(command: Comm
         "--methods fedproto --seed 1 --out there\n"
     ) in listed.out
     assert tree(here) == before
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_rounds_of_other_scales_are_looked_for_where_a_scale_has_the_same_cells(name: str) -> None:
+    """Some cells are of one scale only, and what no other scale has cannot lie anywhere."""
+    runs = runs_of(name, "reduced", [0], header_scales=(1.0, 3.0))
+    others = _at_other_scales(name, runs)
+    assert {run.cell.scale for run in others} <= {"full", "long"}
+    assert all(experiment_command(name, run) for run in others)
+    assert bool(others) == (name not in ("hostile", "privacy"))
 
 
 def test_a_command_from_the_list_repeats_the_cell(command: Command, here: Path) -> None:  # noqa: F811

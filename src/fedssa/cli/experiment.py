@@ -70,7 +70,7 @@ def experiment(
     if data_dir is not None:
         _look_only_in(data_dir, {run.cell.data for run in runs})
     planned = _plan(name, each_once(runs), out_dir)
-    timed = [run for run in _plan(name, each_once(_at_other_scales(runs)), out_dir) if run.is_there()]
+    timed = [run for run in _plan(name, each_once(_at_other_scales(name, runs)), out_dir) if run.is_there()]
     _announce(name, scale, planned, timed, NUM_SAMPLES[runs[0].cell.data], workers)
     run_planned(planned, out_dir, workers, tracking(trackers, tensorboard=tensorboard), tensorboard=tensorboard)
     _show(name, runs, out_dir)
@@ -137,15 +137,17 @@ def _plan(name: str, runs: "Sequence[PaperRun]", out_dir: Path) -> "list[Planned
     ]
 
 
-def _at_other_scales(runs: "Sequence[PaperRun]") -> "list[PaperRun]":
-    """Lists the same runs as other scales have them, whose rounds tell how long those of this one take."""
-    from fedssa.studies.cells import ROUNDS
+def _at_other_scales(name: str, runs: "Sequence[PaperRun]") -> "list[PaperRun]":
+    """Lists the same runs as other scales have them, if they do; their rounds tell how long those of this one take."""
+    from fedssa.studies.cells import ROUNDS, USUAL
+    from fedssa.studies.paper import EXPERIMENTS
 
+    others = {scale: EXPERIMENTS[name].cells(scale) for scale in ROUNDS if scale != runs[0].cell.scale}
     return [
         replace(run, cell=replace(run.cell, scale=scale))
         for run in runs
-        for scale, rounds in ROUNDS.items()
-        if scale != run.cell.scale and run.cell.clients in rounds
+        for scale, cells in others.items()
+        if replace(run.cell, scale=scale, header_scale=USUAL) in cells
     ]
 
 
