@@ -21,7 +21,6 @@ from tests.results import ANSWER, ATTACKED, BLOCK, FIRST, FOLDERS, PAGES, RESULT
 from tests.test_docs import blocks
 
 
-
 @pytest.fixture(scope="module", params=FOLDERS, ids=lambda folder: folder.name)
 def folder(request: pytest.FixtureRequest) -> Path:
     found: Path = request.param
