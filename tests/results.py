@@ -80,7 +80,11 @@ def attacked(runs: Sequence[RunSummary], method: str, classes: int) -> str:
             told.setdefault((row, run.settings["hostile"]["attack"]), []).append(run)
     attacks = [attack for attack in (NONE, *hostile.ATTACKS) if any(attack == known for _, known in told)]
     rules = [f"`{rule}`" for rule in (MEAN, *hostile.RULES)]
-    header = ["rule", *("no attack" if attack == NONE else attack for attack in attacks), *CUT]
+    header = [
+        f"`{method}`, {classes} classes each",
+        *("no attack" if attack == NONE else attack for attack in attacks),
+        *CUT,
+    ]
     lines = [header, ["---", *["---:"] * (len(header) - 1)]]
     for row in (*rules, ALONE):
         cells = [_accuracy(told.get((row, attack), [])) for attack in attacks]

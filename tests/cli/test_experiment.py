@@ -33,6 +33,7 @@ SOME: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*uploads are clipped")
 def test_all_experiments_in_small(command: Command, here: Path) -> None:  # noqa: F811
     began, ran, planned = time.monotonic(), 0, set[str]()
     for name in EXPERIMENTS:
