@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import conv2d, linear
 
 import fedssa
 from fedssa.cli import doctor
@@ -16,6 +17,7 @@ from fedssa.errors import RunDirError, SettingsError
 from fedssa.kernels import conv_relu_pool, gather, in_c, in_torch, resolve, using, why_slow
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
+from tests.python import python
 from tests.tiny import tiny
 
 Patch = pytest.MonkeyPatch
@@ -45,6 +47,7 @@ def with_avx512(monkeypatch: Patch) -> None:
 
 
 Machine = Callable[[Patch], None]
+CAPPED = "AVX512_CORE_FP16"
 KNOWN = "should be one of auto, c, c-avx512, c-avx2, c-plain, torch"
 LACKS = "this processor has no such instructions"
 NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc or clang), then fedssa anew"
@@ -144,6 +147,33 @@ def test_a_library_that_cannot_be_loaded_is_missing(monkeypatch: Patch, tmp_path
     finally:
         in_c._library.cache_clear()
         in_c.best_level.cache_clear()
+
+
+@pytest.mark.parametrize(("broken", "said", "isa"), [(1, "", CAPPED), (0, "", ""), (1, "AVX2", "AVX2")])
+def test_onednn_is_kept_from_tiles_that_a_machine_hides_unless_a_user_says_otherwise(
+    broken: int, said: str, isa: str
+) -> None:
+    """In a process of its own: a machine that is broken or not, as the library would say."""
+    code = (
+        "import os\nfrom fedssa.kernels import in_c\nfrom importlib import reload\nimport fedssa.kernels\n"
+        "os.environ.pop('ONEDNN_MAX_CPU_ISA', None)\n"
+        f"os.environ.update({{'ONEDNN_MAX_CPU_ISA': {said!r}}} if {said!r} else {{}})\n"
+        f"in_c.amx_is_broken = lambda: bool({broken})\nreload(fedssa.kernels)\n"
+        "print(os.environ.get('ONEDNN_MAX_CPU_ISA', ''))"
+    )
+    assert python("-c", code).stdout.strip() == isa
+
+
+def test_16_bits_work_here() -> None:
+    """Forward and backward, products and convolutions."""
+    x, weight = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    kernel = torch.randn(4, 3, 5, 5, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = linear(x, weight).sum() + conv2d(torch.randn(2, 3, 8, 8), kernel).sum()
+    out.backward()  # type: ignore[no-untyped-call]
+    assert out.isfinite()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
 
 
 # -- what runs -------------------------------------------------------------------------------------------------

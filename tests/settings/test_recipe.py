@@ -87,7 +87,10 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
             {"data": {"name": "tests.tiny:tiny", "day": date(2024, 1, 1)}},
             "a setting has a value that cannot be written",
         ),
-        ({"run": {"kernel": "gpu"}}, "run.kernel = 'gpu': should be 'auto', 'c' or 'torch'"),
+        (
+            {"run": {"kernel": "gpu"}},
+            "run.kernel = 'gpu': should be 'auto', 'c', 'c-avx512', 'c-avx2', 'c-plain' or 'torch'",
+        ),
         ({"run": {"device": "gpu"}}, "run.device = 'gpu': should be 'cpu', 'cuda', 'cuda:1', 'mps' or 'auto'"),
         ({"run": {"device": 0}}, "run.device = 0: should be a valid string"),
     ],

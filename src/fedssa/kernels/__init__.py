@@ -21,6 +21,9 @@ __all__ = ["Kernel", "Moves", "bits_of", "conv_relu_pool", "gather", "resolve", 
 Kernel = Literal["auto", "c", "c-avx512", "c-avx2", "c-plain", "torch"]
 VARIABLE = "FEDSSA_KERNEL"  # says what "auto" means; by default it is C where AVX2 makes it faster
 
+if in_c.amx_is_broken():  # oneDNN reads it when it is first used
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
 _chosen: ContextVar[Kernel] = ContextVar("kernel", default="auto")
 
 

@@ -1,4 +1,4 @@
-"""The kernels in C (conv_relu_pool.c, batch.c) are called through ctypes from a library built with the package."""
+"""What is in C is called through ctypes, from a library that is built with the package."""
 
 import ctypes
 import hashlib
@@ -83,6 +83,12 @@ def best_level() -> int:
     """Returns the widest of LEVELS that this machine runs."""
     library = _library()
     return 0 if isinstance(library, OSError) else int(library.fedssa_level())
+
+
+def amx_is_broken() -> bool:
+    """Tells whether torch would fail in 16 bits here; without the library nobody knows."""
+    library = _library()
+    return not isinstance(library, OSError) and bool(library.fedssa_amx_is_broken())
 
 
 def can_convolve(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
