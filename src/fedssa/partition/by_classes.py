@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -20,7 +20,7 @@ class ByClasses(ByLabels):
     Learning using Hypernetworks", ICML 2021).
     """
 
-    clients: Annotated[int, Ge(1)]  # N
+    clients: Annotated[int, Ge(1), Le(10**7)]  # N
     classes_per_client: Annotated[int, Ge(1)]  # k
 
     @override

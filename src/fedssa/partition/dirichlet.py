@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -27,7 +27,7 @@ class Dirichlet(ByLabels):
     Learning on Non-IID Data Silos", ICDE 2022).
     """
 
-    clients: Annotated[int, Ge(1)]  # N
+    clients: Annotated[int, Ge(1), Le(10**7)]  # N
     gamma: Annotated[float, Gt(0)]  # γ; a small one makes clients differ more
     min_samples: Annotated[int, Ge(1)] = 10  # the least that a client may have
 

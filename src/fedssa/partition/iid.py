@@ -2,7 +2,7 @@ from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from typing_extensions import override
 
 from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples
@@ -17,7 +17,7 @@ class Iid(ByLabels):
     Networks from Decentralized Data", AISTATS 2017).
     """
 
-    clients: Annotated[int, Ge(1)]  # N
+    clients: Annotated[int, Ge(1), Le(10**7)]  # N
 
     @override
     def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:
