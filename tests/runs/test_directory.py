@@ -134,6 +134,15 @@ def test_a_digest_whose_name_is_damaged_makes_no_older_edition(run_dir: RunDir) 
         assert run_dir.timings() == []
 
 
+def test_a_timing_without_a_digest_is_damaged_beside_one_that_has_it(run_dir: RunDir) -> None:
+    for t in range(2):
+        run_dir.append_timing({"t": t, "seconds": 1.5})
+    first, second = run_dir.timings_file.read_bytes().splitlines(keepends=True)
+    run_dir.timings_file.write_bytes(first.replace(b"1.5", b"1.4").replace(b'"digest"', b'"dicest"') + second)
+    with pytest.warns(FedSSAWarning, match="1 of 2 lines are damaged"):
+        assert run_dir.timings() == [{"t": 1, "seconds": 1.5}]
+
+
 @pytest.mark.parametrize("odd", [None, [], "fedssa run x"])
 def test_what_is_known_about_a_run_is_a_table(run_dir: RunDir, odd: object) -> None:
     file = run_dir.path / "settings.json"

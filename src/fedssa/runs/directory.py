@@ -30,7 +30,7 @@ from typing import Any
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
 from fedssa.runs.files import append_line, dump_json, read_json, whole_lines, write_atomically
-from fedssa.runs.seal import Chain, sealed, unsealed
+from fedssa.runs.seal import DIGEST, Chain, sealed, unsealed
 
 DAMAGED_NPZ = (OSError, ValueError, KeyError, RuntimeError, EOFError, struct.error, zipfile.BadZipFile, zlib.error)
 FORMAT = 1  # of run directories; a directory of another format is refused
@@ -186,11 +186,13 @@ class RunDir:
             raise RunDirError(f"{file}: damaged ({error}); run it again") from error
 
     def timing_lines(self) -> list[dict[str, Any] | None]:
-        """Returns every timing, and None for a line that is damaged."""
+        """Returns every timing, and None for a line that is damaged; only older editions wrote lines without a digest."""
         try:
-            return [_timing(line, self.timings_file) for line in whole_lines(self.timings_file)]
+            lines = whole_lines(self.timings_file)
         except OSError:
             return []
+        has_digests = any(f'"{DIGEST}"'.encode() in line for line in lines)
+        return [_timing(line, self.timings_file, has_digests=has_digests) for line in lines]
 
     # -- writing -------------------------------------------------------------------------------------------
     def append(self, record: RoundRecord, chain: Chain | None = None) -> int:
@@ -213,10 +215,13 @@ class RunDir:
         write_atomically(file, dump_json(asdict(outcome), file))
 
 
-def _timing(line: bytes, file: Path) -> dict[str, Any] | None:
+def _timing(line: bytes, file: Path, *, has_digests: bool) -> dict[str, Any] | None:
     try:
-        timing = unsealed(json.loads(line), file)
-    except (ValueError, AttributeError, RecursionError):  # no JSON, or no object
+        told = json.loads(line)
+        if has_digests and DIGEST not in told:
+            return None
+        timing = unsealed(told, file)
+    except (ValueError, AttributeError, TypeError, RecursionError):  # no JSON, or no object
         return None
     return timing if {"t", "seconds"} <= timing.keys() else None
 
