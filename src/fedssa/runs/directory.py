@@ -186,7 +186,7 @@ class RunDir:
             raise RunDirError(f"{file}: damaged ({error}); run it again") from error
 
     def timing_lines(self) -> list[dict[str, Any] | None]:
-        """Returns every timing, and None for a line that is damaged; only older editions wrote lines without a digest."""
+        """Returns every timing, and None for a damaged line; only older editions wrote lines without a digest."""
         try:
             lines = whole_lines(self.timings_file)
         except OSError:
