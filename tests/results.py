@@ -118,7 +118,7 @@ def _answers() -> str:
             next(row["accuracy, %"] for row in rows if row["method"] == name) for name in (ALONE, "standalone-scaled")
         )
         for method in methods:
-            row = next(row for row in rows if re.fullmatch(rf"{method}(, \w+ = True)*", row["method"]))
+            row = next(row for row in rows if re.fullmatch(rf"{method}(, \w+ = (True|none))*", row["method"]))
             sure = row.get("verdict") or "one seed: none"
             cells = (who, f"`{method}`", row["accuracy, %"], alone, control, row["numbers a round"], sure)
             lines.append(f"| {' | '.join(cells)} |\n")

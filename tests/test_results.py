@@ -122,7 +122,8 @@ def test_the_first_page_has_an_answer_for_each_situation() -> None:
     assert answer
     told = [[cell.strip() for cell in line.split("|")[1:-1]] for line in answer[0].splitlines()[4:-2]]
     groups = tables_of(RESULTS / "groups/report/tables.md")[FIRST].rows
-    best = max((row["accuracy, %"] for row in groups if row["method"].startswith("fedssa-groups")), key=_number)
+    whole = [row for row in groups if row["method"].startswith("fedssa-groups") and row["seeds"] == "3"]
+    best = max((row["accuracy, %"] for row in whole), key=_number)
     assert [row[2] for row in told if row[1] == "`fedssa-groups`"] == [best]
     assert all(_number(row[2]) > _number(row[3]) for row in told)  # nobody is sent to what loses to training alone
 
