@@ -15,7 +15,7 @@ from benchmarks.other_models import measure_other_models
 from benchmarks.outside import measure_outside
 from benchmarks.peers.measure import measure_peers
 from benchmarks.report import report
-from benchmarks.rounds import measure_sizes, measure_workers
+from benchmarks.rounds import measure_cohorts, measure_sizes, measure_workers
 from fedssa.runs.environment import describe
 from fedssa.simulate.worker import keep_freed_memory
 
@@ -39,6 +39,7 @@ PARTS: dict[str, Callable[[Effort], Any]] = {
     "other_models": measure_other_models,
     "batches": lambda _: measure_batches(),
     "workers": lambda _: measure_workers(),
+    "cohorts": lambda _: measure_cohorts(),
     "outside": lambda _: measure_outside(),
     "peers": measure_peers,
     "flower": measure_flower,

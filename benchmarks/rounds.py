@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.effort import Effort
 from benchmarks.federation import large, settings
@@ -24,10 +26,11 @@ from fedssa.simulate.worker import keep_freed_memory
 ROUNDS = 10
 
 
-def measure_workers(num_rounds: int = 8) -> dict[str, float]:
-    """One process and two workers, round by round in turn."""
+def measure_workers(table: Mapping[str, Any] | None = None, num_rounds: int = 8) -> dict[str, float]:
+    """One process and two workers, round by round in turn; of the federation that all peers run, or of another."""
+    recipe = parse_settings(table or settings(num_rounds))
     with tempfile.TemporaryDirectory() as folder:
-        runs = {n: start(parse_settings(settings(num_rounds)), Path(folder) / str(n)) for n in (1, 2)}
+        runs = {n: start(recipe, Path(folder) / str(n)) for n in (1, 2)}
         rounds = {n: run.rounds(workers=n) for n, run in runs.items()}
         for _ in range(2):  # the start, and a round in which caches fill
             for records in rounds.values():
@@ -39,7 +42,12 @@ def measure_workers(num_rounds: int = 8) -> dict[str, float]:
         for run in runs.values():
             run.close()
     one, two = (statistics.median(times[n]) for n in (1, 2))
-    return {"one": one, "two": two, "ratio": one / two}
+    return {"one": one, "two": two, "ratio": statistics.median(a / b for a, b in zip(times[1], times[2], strict=True))}
+
+
+def measure_cohorts(num_rounds: int = 15) -> dict[str, float]:
+    """N = 100, C = 10 %: each round has another ten of a hundred clients, with what architectures they have."""
+    return measure_workers(large(100, num_rounds), num_rounds)
 
 
 def measure_size(num_clients: int) -> dict[str, float]:

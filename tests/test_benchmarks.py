@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.__main__ import PARTS
+from benchmarks.goals import GOALS, PRODUCTS, section
 from benchmarks.peers.authors import Authors, Pictures
 from benchmarks.peers.htfllib import HtFLlib, area_under_curve
 from benchmarks.peers.work import Part, Peer, Work
@@ -81,7 +82,7 @@ def test_a_made_run_is_read_like_any_other(tmp_path: Path) -> None:
 def test_every_part_that_is_measured_has_its_place_on_the_page() -> None:
     assert SECTIONS.keys() == PARTS.keys()
     machine = {"cpu": "one", "cores": 2, "torch": "2", "kernel": "c", "created": "2026-11-17T00:00"}
-    rows = [{"batch": 64, "ours": 1.0, "authors": 4.5, "ours, augmented": 2.0, "authors, augmented": 7.0}]
+    rows = [{"batch": 64, "ours": 1.0, "htfllib": 3, "authors": 4.5, "ours, augmented": 2.0, "authors, augmented": 7.0}]
     sizes = [
         {"clients": n, "round": 1.0, "memory": 1e9, "disk": 2e9, "start": 0.1, "resume": 1.0} for n in (100, 100_000)
     ]
@@ -89,3 +90,25 @@ def test_every_part_that_is_measured_has_its_place_on_the_page() -> None:
     assert "| the authors' loop as published, augmented | 7.00 | **3.50** |" in page
     assert "| 100,000 | 1.00 | 1.00 | 1.00 | 2.00 | 0.1 | 1.0 |" in page
     assert "Flower" not in page
+
+
+def test_a_goal_that_is_missed_says_what_is_in_the_way() -> None:
+    assert {goal.part for goal in GOALS} <= PARTS.keys()
+    rows = [
+        {"batch": 64, "ours": 1.0, "htfllib": 3.0, "authors": 4.0, "ours, augmented": 2.0, "authors, augmented": 9.0}
+    ]
+    lines = section({"peers": {"rows": rows}, "report": {"seconds": 10.1}})[1].splitlines()[2:]
+    assert lines[0].endswith("| ≥ 4.00 | **4.50** | reached |")
+    assert lines[1].endswith("| ≥ 4.00 | **4.00** | reached |")
+    assert lines[2] == f"| HtFLlib's loop, times ours | ≥ 4.00 | 3.00 | missed: {PRODUCTS} |"
+    assert lines[3].startswith("| a report over 500 runs, CPU seconds | ≤ 10.0 | 10.1 | missed: ")
+    assert len(lines) == 4  # others were not measured
+
+
+def test_what_grows_is_compared_with_what_it_has_to_do() -> None:
+    """Ten times the classes in six times the time, for six times the FLOPs: nothing of it is ours."""
+    classes = [{"round": 1.0, "flops": 1.0, "state": 1.0}, {"round": 6.0, "flops": 6.0, "state": 3.0}]
+    of_rounds = [{"rounds": n, "write": n * 1e-3, "resume": n * n * 1e-5, "report": 1.0} for n in (100, 10_000)]
+    told = {goal.part: goal.measured for goal in GOALS}
+    assert told["classes"](classes) == 1.0
+    assert told["rounds"](of_rounds) == pytest.approx(100)
