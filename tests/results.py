@@ -149,8 +149,9 @@ def _cells(line: str) -> list[str]:
 
 
 def main() -> None:
-    for folder in FOLDERS:
+    for folder in FOLDERS:  # all reports before any page, since the first page has rows of all
         write([folder / "records"], folder / "report")
+    for folder in FOLDERS:
         page = PAGES[folder]
         page.write_text(filled(page.read_text(), folder))
         print(f"wrote {page.relative_to(ROOT)} and its report")

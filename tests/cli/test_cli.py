@@ -61,11 +61,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def command(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(here: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     def call(*args: str) -> Result:
-        monkeypatch.setattr(sys, "argv", ["fedssa", *args])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main(args)
         captured = capsys.readouterr()
         code = ended.value.code
         return Result(code if isinstance(code, int) else 0, captured.out, captured.err)

@@ -1,15 +1,14 @@
 """A run directory that a disk has damaged, as people meet it: every command that reads a file names it in one line."""
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fedssa
-from fedssa import cli
 from fedssa.errors import RunDirError
+from tests.cli.test_cli import Command, command, here  # noqa: F401
 from tests.fuzz.runs import finished, stopped
 
 
@@ -51,18 +50,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"finished": finished(folder), "stopped": stopped(folder)}
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize(("run", "file", "damage", "name"), CASES)
 def test_a_command_names_the_file(
     runs: dict[str, Path],
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    here: Path,  # noqa: F811
+    command: Command,  # noqa: F811
     *,
     run: str,
     file: str,
@@ -71,11 +63,8 @@ def test_a_command_names_the_file(
 ) -> None:
     shutil.copytree(runs[run], here / "run")
     damage(here / "run" / file)
-    monkeypatch.setattr(sys, "argv", ["fedssa", *COMMANDS[name]])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    said = capsys.readouterr()
-    assert ended.value.code == 2
+    said = command(*COMMANDS[name])
+    assert said.code == 2
     if name == "doctor":  # which goes through all files
         assert Path(file).name in said.out
     else:
@@ -85,7 +74,7 @@ def test_a_command_names_the_file(
 
 
 @pytest.mark.parametrize("damage", [flipped, emptied, deleted])
-def test_a_model_that_is_damaged_is_not_loaded(runs: dict[str, Path], here: Path, damage: Damage) -> None:
+def test_a_model_that_is_damaged_is_not_loaded(runs: dict[str, Path], here: Path, damage: Damage) -> None:  # noqa: F811
     shutil.copytree(runs["finished"], here / "run")
     damage(here / "run" / "models" / "client-00001.safetensors")
     with pytest.raises(RunDirError, match=r"client-00001\.safetensors"):

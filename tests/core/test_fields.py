@@ -9,11 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from typing_extensions import override
 
+from fedssa.core.check import check
 from fedssa.core.client import Answer, ClientInfo
 from fedssa.core.context import Context
 from fedssa.core.fields import (
     Between,
+    Rule,
     Shapes,
     Text,
     bounded,
@@ -27,7 +30,7 @@ from fedssa.core.fields import (
     sample_counts,
     u8,
 )
-from fedssa.core.message import Nothing, check, message, of
+from fedssa.core.message import Nothing, decode, encode, message, of
 from fedssa.core.method import Method
 from fedssa.core.public import public_data
 from fedssa.core.task import Task
@@ -237,6 +240,31 @@ def test_a_rule_beside_none_is_not_overlooked() -> None:
     check(RuleInside(torch.zeros(4, 3)), SHAPES)
     with pytest.raises(AnswerError, match=r"^rows is float32 \[1, 1\]"):
         check(RuleInside(torch.zeros(1, 1)), SHAPES)
+
+
+@dataclass
+class Positive(Rule):
+    """A user's own rule, which is neither frozen nor hashable."""
+
+    least: float = 0.0
+
+    @override
+    def check(self, name: str, value: Any, shapes: Shapes) -> None:
+        if value.min() <= self.least:
+            raise AnswerError(f"{name} should be positive")
+
+
+@message
+class OwnRule:
+    rows: Annotated[Tensor, Positive()]
+    more: dict[str, Annotated[Tensor, Positive()]]
+
+
+def test_a_rule_may_be_of_any_class() -> None:
+    good, bad = (OwnRule(torch.full((2,), value), {"a": torch.ones(1)}) for value in (1.0, 0.0))
+    check(decode(OwnRule, *encode(good)), SHAPES)
+    with pytest.raises(AnswerError, match=r"^rows should be positive$"):
+        check(bad, SHAPES)
 
 
 @given(st.lists(st.integers(0, 3), unique=True).map(sorted), st.integers(0, 5), st.integers(0, 5))

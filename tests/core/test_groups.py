@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from typing_extensions import override
 
+from fedssa.core.check import check
 from fedssa.core.fields import Shapes
 from fedssa.core.groups import Flat, flat, layout_id, set_flat, sizes_in, started
-from fedssa.core.message import check, digest, from_bytes, to_bytes
+from fedssa.core.message import digest, from_bytes, to_bytes
 from fedssa.core.split import SplitModel
 from fedssa.core.tensors import module_state
 from fedssa.errors import AnswerError

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedssa.core.check import check
 from fedssa.core.fields import Shapes
 from fedssa.core.message import (
     FORMAT,
-    check,
     decode,
     digest,
     encode,

@@ -18,13 +18,12 @@ Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
     """Exit code, and everything that was printed, on one line."""
 
     def call(*args: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["fedssa", *map(str, args)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main([*map(str, args)])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), " ".join((printed.out + printed.err).split())
 
@@ -107,9 +106,8 @@ def test_run_starts_a_node_with_everything_of_its_own(
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     options = "--name c2 --superlink example.org:9443 --root-certificates ca.pem --key key --port 9107"
-    monkeypatch.setattr(sys, "argv", ["fedssa", "site", "run", "site_2.py", *options.split()])
     with pytest.raises(Started):
-        cli.main()
+        cli.main(["site", "run", "site_2.py", *options.split()])
     program, arguments, environment = started
     assert program == str(Path(sys.executable).parent / "flower-supernode")
     config = arguments[arguments.index("--node-config") + 1]

@@ -159,11 +159,10 @@ Fedssa = Callable[..., int]
 
 
 @pytest.fixture
-def fedssa(monkeypatch: pytest.MonkeyPatch) -> Fedssa:
+def fedssa() -> Fedssa:
     def call(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["fedssa", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            cli.main(arguments)
         return int(ended.value.code or 0)
 
     return call

@@ -3,6 +3,7 @@
 import io
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
 
@@ -34,14 +35,14 @@ from fedssa.cli.common import app, err, plain
 from fedssa.errors import AnswerError, ClientError, Diverged, FedSSAError, FedSSAWarning
 
 
-def main() -> None:
-    """Runs the command line; a user's mistake gives one line, ours a traceback."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs the command line, or what is given in its place; a user's mistake gives one line, ours a traceback."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets question marks
     try:
-        sys.exit(app(prog_name="fedssa", standalone_mode=False) or 0)  # also as python -m fedssa
+        sys.exit(app(args, prog_name="fedssa", standalone_mode=False) or 0)  # also as python -m fedssa
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

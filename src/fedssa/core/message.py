@@ -8,7 +8,8 @@
 What crosses a client's boundary, what a server is between two rounds and what a client keeps are such classes. A field
 is a Tensor, an int, float, bool, str, a Literal, a message, or a dict or tuple of those; `| None` where it may be
 absent. `encode` makes one JSON object and named tensors of a message, `decode` makes the message again and names the
-field that does not fit; `check` compares a message with the shapes of a federation. Nothing else packs or unpacks.
+field that does not fit; fedssa.core.check compares a message with the shapes of a federation. Nothing else packs or
+unpacks.
 
 The letters of shapes are the paper's:  S classes · S_k seen classes of the client · d width of the representation ·
 n its training samples · P public samples of a round · N clients · L numbers of its extractor · X numbers of an input.
@@ -16,7 +17,6 @@ Any other letter stands for the size it has when it is first met in a message.
 """
 
 import json
-import math
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -27,21 +27,18 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
-    Protocol,
     TypeVar,
     Union,
-    cast,
     dataclass_transform,
     get_args,
     get_origin,
-    runtime_checkable,
 )
 
 import torch
 from torch import Tensor
 
-from fedssa.core.fields import Rule, Shapes
-from fedssa.core.tensors import Tensors, all_finite, is_plain, own, pack, unpack
+from fedssa.core.fields import Rule
+from fedssa.core.tensors import Tensors, all_finite, own, pack, unpack
 from fedssa.core.tensors import digest as digest_of_tensors
 from fedssa.errors import AnswerError
 
@@ -172,8 +169,8 @@ def decode(kind: type[T], meta: Mapping[str, Any], tensors: Tensors) -> T:
     if meta.get("format") != FORMAT:
         given = repr(meta.get("format"))[:100]
         raise AnswerError(f"a message of format {given}, this is {FORMAT}; install the same version")
-    left, form = dict(tensors), _form(cast(Any, kind))
-    made: T = _made(form, meta.get("fields", _NOTHING), "", left)
+    left = dict(tensors)
+    made: T = _made(_form(kind), meta.get("fields", _NOTHING), "", left)
     if left:
         raise AnswerError(f"{min(left)[:100]} is no field of {_title(kind)}")
     return made
@@ -223,8 +220,8 @@ def _made(form: "_Form", node: Any, path: str, left: Tensors) -> Any:
     if form.origin is dict:
         return _made_dict(form, node, path, left)
     if form.origin is tuple:
-        items, part = _expect(node, list, path), _form(form.args[0])
-        return tuple(_made(part, item, _join(path, str(i)), left) for i, item in enumerate(items))
+        items = _expect(node, list, path)
+        return tuple(_made(form.parts[0], item, join(path, str(i)), left) for i, item in enumerate(items))
     if form.origin is Literal:
         return node if node in form.args else _wrong(path, f"one of {', '.join(map(repr, form.args))}")
     if kind is float and type(node) is int and abs(node) < _TOO_LARGE:
@@ -236,27 +233,27 @@ def _made_message(kind: Any, node: Any, path: str, left: Tensors) -> Any:
     said = dict(_expect(node, dict, path))
     cls = get_origin(kind) or kind
     parts = {}
-    for field in _fields(kind):
+    for field in fields_of(kind):
         part = said.pop(field.name, _NOTHING)
         if part is _NOTHING and field.may_be_missing:
             continue
-        parts[field.name] = _made(field.form, part, _join(path, field.name), left)
+        parts[field.name] = _made(field.form, part, join(path, field.name), left)
     if said:
-        raise AnswerError(f"{_join(path, min(said))[:100]} is no field of {_title(kind)}")
+        raise AnswerError(f"{join(path, min(said))[:100]} is no field of {_title(kind)}")
     return cls(**parts)
 
 
 def _made_dict(form: "_Form", node: Any, path: str, left: Tensors) -> Any:
-    key_kind, part_form = form.args[0], _form(form.args[1])
+    key_kind, part_form = form.args[0], form.parts[1]
     said = _expect(node, dict, path)
     if part_form.kind is Tensor and not part_form.optional:
         if said:
-            return _wrong(_join(path, min(said)), "a tensor")
+            return _wrong(join(path, min(said)), "a tensor")
         below = sorted(name for name in left if name.startswith(f"{path}.") or not path)
         return {_key(key_kind, name.removeprefix(f"{path}."), path): left.pop(name) for name in below}
     parts = {}
     for name, part in said.items():
-        parts[_key(key_kind, name, path)] = _made(part_form, part, _join(path, name), left)
+        parts[_key(key_kind, name, path)] = _made(part_form, part, join(path, name), left)
     return parts
 
 
@@ -265,7 +262,7 @@ def _key(kind: Any, name: str, path: str) -> Any:
         key = kind(name)
     except ValueError:
         key = None
-    return key if str(key) == name else _wrong(_join(path, name), f"a key of type {kind.__name__}")
+    return key if str(key) == name else _wrong(join(path, name), f"a key of type {kind.__name__}")
 
 
 class _Form(NamedTuple):
@@ -275,10 +272,11 @@ class _Form(NamedTuple):
     optional: bool
     origin: Any
     args: tuple[Any, ...]
+    parts: "tuple[_Form, ...]"  # of what a dict or a tuple holds
     is_message: bool
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
     """What the codec and the checks ask of a field, found out once for every kind of message."""
 
     name: str
@@ -287,22 +285,22 @@ class _Field(NamedTuple):
     may_be_missing: bool  # it has a default and is no tensor
 
 
-@cache
 def _form(hint: Any) -> _Form:
     kind, optional = _without_none(_without_rules(hint))
-    origin = get_origin(kind)
-    return _Form(kind, optional, origin, get_args(kind), is_dataclass(origin or kind))
+    origin, args = get_origin(kind), get_args(kind)
+    parts = tuple(map(_form, args)) if origin in (dict, tuple) else ()
+    return _Form(kind, optional, origin, args, parts, is_dataclass(origin or kind))
 
 
 @cache
-def _fields(kind: Any) -> tuple[_Field, ...]:
+def fields_of(kind: Any) -> tuple[Field, ...]:
     known, found = hints(kind), []
     for f in fields(get_origin(kind) or kind):
         hint = known[f.name]
         is_new = f.default_factory is not MISSING and not _may_hold_tensors(hint)  # older editions lack it
         has_default = f.default is not MISSING or is_new
         form = _form(hint)
-        found.append(_Field(f.name, form, tuple(rules(hint)), has_default and form.kind is not Tensor))
+        found.append(Field(f.name, form, tuple(rules(hint)), has_default and form.kind is not Tensor))
     return tuple(found)
 
 
@@ -353,7 +351,7 @@ def _missing(path: str, optional: bool) -> None:
         raise AnswerError(f"{path[:100] or 'the message'} is missing")
 
 
-def _join(path: str, name: str) -> str:
+def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -361,49 +359,7 @@ def _title(kind: Any) -> str:
     return str(getattr(get_origin(kind) or kind, "__name__", kind))
 
 
-# -- what shapes cannot say in Python -------------------------------------------------------------------------------
-@runtime_checkable
-class Verified(Protocol):
-    """A message of this kind also checks how its fields belong together."""
-
-    def verify(self, shapes: Shapes) -> None:
-        """Raises AnswerError unless they belong together."""
-
-
-def check(value: object, shapes: Shapes, kind: Any = None) -> None:
-    """Raises AnswerError unless every field has its declared type, shape and range, and all numbers are finite."""
-    for path, tensor in tensors_in(value).items():
-        if not is_plain(tensor):
-            raise AnswerError(f"{path[:100]} is {tensor.dtype}, {tensor.layout}: no message has such tensors")
-    _check(value, shapes, kind, "")
-
-
-def _check(value: object, shapes: Shapes, kind: Any, path: str) -> None:
-    if value is None:
-        return
-    if is_dataclass(value) and not isinstance(value, type):
-        inner = shapes.of_one_message()
-        for field in _fields(kind or type(value)):
-            part, within = getattr(value, field.name), _join(path, field.name)
-            if part is not None:
-                for rule in field.rules:
-                    rule.check(within, part, inner)
-            _check(part, shapes, field.form.kind if field.form.is_message else None, within)
-        is_of_kind = kind is None or (get_origin(kind) or kind) is type(value)  # else its fields are not checked yet
-        if is_of_kind and hasattr(value, "verify") and isinstance(value, Verified):  # which takes long to find out
-            value.verify(inner)
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            _check(part, shapes, None, _join(path, str(key)))
-    elif isinstance(value, (tuple, list)):
-        for i, part in enumerate(value):
-            _check(part, shapes, None, _join(path, str(i)))
-    elif isinstance(value, Tensor) and not all_finite([value]):
-        raise AnswerError(f"{path} holds NaN or infinity")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise AnswerError(f"{path} is not finite")
-
-
+# -- rules ---------------------------------------------------------------------------------------------------------
 def all_rules(kind: Any) -> Iterator[Rule]:
     """Yields the rules at all fields of a message, those of messages within it too."""
     if is_dataclass(get_origin(kind) or kind):

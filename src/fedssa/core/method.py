@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 
 from torch import Tensor
 
+from fedssa.core.check import check
 from fedssa.core.fields import Counts, Ids, Shaped, Shapes
 from fedssa.core.groups import is_layout_id, sizes_in
-from fedssa.core.message import Nothing, all_rules, check, hints, rules
+from fedssa.core.message import Nothing, all_rules, hints, rules
 from fedssa.core.public import Labels
 from fedssa.core.samples import in_words
 from fedssa.core.tensors import Layout

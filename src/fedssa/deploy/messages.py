@@ -13,10 +13,11 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from fedssa.core.check import check
 from fedssa.core.client import Answer, AnyAnswer, AnyMethod, ClientInfo
 from fedssa.core.context import Context
 from fedssa.core.fields import Between, Shapes, Text
-from fedssa.core.message import check, decode, encode, message, tensors_in
+from fedssa.core.message import decode, encode, message, tensors_in
 from fedssa.core.method import Down, Up
 from fedssa.core.task import Task
 from fedssa.core.tensors import blob_of, tensors_of

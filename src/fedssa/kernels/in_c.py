@@ -5,7 +5,7 @@ import hashlib
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ from fedssa.kernels.in_torch import as_floats
 from fedssa.kernels.moves import Moves
 
 LIBRARY = "_native"  # named in setup.py, too
-LEVELS = ("c-plain", "c-avx2", "c-avx512")  # Level of conv_relu_pool.c
-LARGEST = 2**31  # places of an image, and of a padded kernel, are 32 bits
+Level = Literal["c-plain", "c-avx2", "c-avx512"]
+LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of conv_relu_pool.c
+LARGEST = 2**31  # C counts in 32 bits the floats of an image, of padded kernels and 16 winners for each of its cells
 
 
 class Call(ctypes.Structure):
@@ -92,8 +93,9 @@ def amx_is_broken() -> bool:
 
 
 def can_convolve(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    small = x[0].numel() < LARGEST and 16 * weight.numel() < LARGEST
-    return small and all(t.dtype == torch.float32 for t in (x, weight, bias)) and not _watched(x, weight, bias)
+    if _watched(x, weight, bias) or any(t.dtype != torch.float32 for t in (x, weight, bias)):
+        return False
+    return 4 * x[0].numel() < LARGEST and 16 * weight.numel() < LARGEST  # a cell is four pixels or more
 
 
 def can_gather(samples: Tensor) -> bool:

@@ -2,12 +2,12 @@ from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
-from annotated_types import Ge, Le
+from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from fedssa.errors import SettingsError
-from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples, draw_owners
+from fedssa.partition.partition import ByLabels, Indices, Labels, NumClients, by_owner, check_samples, draw_owners
 
 
 @final
@@ -20,7 +20,7 @@ class ByClasses(ByLabels):
     Learning using Hypernetworks", ICML 2021).
     """
 
-    clients: Annotated[int, Ge(1), Le(10**7)]  # N
+    clients: NumClients  # N
     classes_per_client: Annotated[int, Ge(1)]  # k
 
     @override

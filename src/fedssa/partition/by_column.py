@@ -1,11 +1,10 @@
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
 import numpy as np
-from annotated_types import Ge, Le
 
 from fedssa.errors import DataError
-from fedssa.partition.partition import Indices, SampleTable
+from fedssa.partition.partition import Indices, NumClients, SampleTable
 
 
 @final
@@ -14,7 +13,7 @@ class ByColumn:
     """One client for each value of a column of the data, and of that name; they are numbered in sorted order."""
 
     column: str = "client"  # whose values are the clients' names
-    clients: Annotated[int, Ge(1), Le(10**7)] | None = None  # what it must come to; None: whatever it comes to
+    clients: NumClients | None = None  # what it must come to; None: whatever it comes to
 
     def deal(self, samples: SampleTable, rng: np.random.Generator) -> dict[str, Indices]:
         if self.column not in samples.columns:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated, final
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from fedssa.errors import SettingsError
-from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples, draw_owners
+from fedssa.partition.partition import ByLabels, Indices, Labels, NumClients, by_owner, check_samples, draw_owners
 
 MAX_REDRAWS = 1000
 BLOCK = 100  # clients drawn at a time
@@ -27,7 +27,7 @@ class Dirichlet(ByLabels):
     Learning on Non-IID Data Silos", ICDE 2022).
     """
 
-    clients: Annotated[int, Ge(1), Le(10**7)]  # N
+    clients: NumClients  # N
     gamma: Annotated[float, Gt(0)]  # γ; a small one makes clients differ more
     min_samples: Annotated[int, Ge(1)] = 10  # the least that a client may have
 

@@ -1,11 +1,10 @@
 from dataclasses import dataclass
-from typing import Annotated, final
+from typing import final
 
 import numpy as np
-from annotated_types import Ge, Le
 from typing_extensions import override
 
-from fedssa.partition.partition import ByLabels, Indices, Labels, by_owner, check_samples
+from fedssa.partition.partition import ByLabels, Indices, Labels, NumClients, by_owner, check_samples
 
 
 @final
@@ -17,7 +16,7 @@ class Iid(ByLabels):
     Networks from Decentralized Data", AISTATS 2017).
     """
 
-    clients: Annotated[int, Ge(1), Le(10**7)]  # N
+    clients: NumClients  # N
 
     @override
     def draw(self, labels: Labels, num_classes: int, rng: np.random.Generator) -> list[Indices]:

@@ -3,15 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from fedssa.errors import DataError
 
 Labels = NDArray[np.integer[Any]]  # [samples]
 Indices = NDArray[np.int64]
+NumClients = Annotated[int, Ge(1), Le(10**7)]  # what is far more than anybody has, and still an int64
 Dealt = Sequence[Indices] | Mapping[str, Indices]
 
 

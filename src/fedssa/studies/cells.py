@@ -23,11 +23,11 @@ FRACTIONS = {4: 0.5, 10: 1.0, 20: 0.5, 50: 0.2, 100: 0.1}  # share of the client
 CLASSES = {"cifar100": 10, "cifar10": 2, "digits": 3}  # a client
 LARGEST = {"full": 100, "long": 100, "reduced": 100, "smoke": 4}  # N of the experiments that have one
 ARCHS = {"hetero": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "homo": ["cnn-1"]}
-BRIEF_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
+SMALL_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}  # of brief runs and smokes
 BRIEF_ROUNDS, BRIEF_EPOCHS = 10, 1
+SHARE = 0.2  # of the data, in experiments of many runs at scale `reduced`
 STEPS = {"batch_size": 64, "lr": 0.01}
 STEPS_ON_A_SHARE = {"batch_size": 16, "lr": 0.02}  # more and larger ones, so that clients get past the start
-SMOKE_ARCHS = {"hetero": ["cnn-4", "cnn-5"], "homo": ["cnn-5"]}
 PUBLIC: dict[str, Table] = {  # about a thousand samples, the same in every round
     "cifar100": {"name": "cifar100", "size": 1000, "per_round": 0},
     "slice": {"name": "slice", "share": 0.02, "per_round": 0},
@@ -88,7 +88,7 @@ class Cell:
         by_classes: Table = {"name": "classes", "classes_per_client": self.classes}
         dirichlet: Table = {"name": "dirichlet", "gamma": self.gamma}
         smoke = self.scale == "smoke"
-        archs = (SMOKE_ARCHS if smoke else BRIEF_ARCHS if self.brief else ARCHS)[self.models]
+        archs = (SMALL_ARCHS if smoke or self.brief else ARCHS)[self.models]
         models: Table = {"archs": archs} | ({"width": 64} if smoke else {})
         models |= {} if self.header_scale == USUAL else {"header_scale": self.header_scale}
         models |= {"server": archs[0]} if self.public else {}

@@ -2,18 +2,17 @@
 
 All clients have one architecture, so that FedAvg stands beside the others, and all are in every round: a rule needs
 several owners of each class. Federations with few classes a client show what that costs. At scale `reduced` the runs,
-160 of them, are brief: CNN-5 on a fifth of the data. We chose how they train by what clients reach without any attack.
+162 of them, are brief: CNN-5 on a fifth of the data. We chose how they train by what clients reach without any attack.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedssa.studies.cells import Cell, Table
+from fedssa.studies.cells import SHARE, Cell, Table
 
 ATTACKS = ("sign-flip", "scale", "noise", "same-value", "label-flip")
 RULES = ("median", "trimmed", "clipped", "krum")  # besides the mean
 METHODS = ("fedssa", "fedssa-plus", "fedproto", "lg-fedavg", "fedavg")
-SHARE = 0.2  # of the data, at scale `reduced`
 MANY_CLASSES, FEW_CLASSES = 5, 2  # a client, of ten
 RULED: dict[str, dict[str, Table]] = {
     f"{method}-{rule}": {"method": {"name": method}, "aggregation": {"rule": rule}}

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedssa.studies.cells import Cell, Table
+from fedssa.studies.cells import SHARE, Cell, Table
 
 CLIP = 8.0  # uploads have a norm of 5 after two rounds and of 8.3 after thirty, if nothing clips them
 SIGMAS = (0.0, 0.001, 0.01, 0.1, 1.0, 5.0)  # from noise that can hardly matter to an ε of about ten
-SHARE = 0.2  # of the data, at scale `reduced`
 NOISED: dict[str, dict[str, Table]] = {
     f"fedssa-sigma{sigma:g}": {"method": {"name": "fedssa"}, "privacy": {"clip": CLIP, "sigma": sigma}}
     for sigma in SIGMAS

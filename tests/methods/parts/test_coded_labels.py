@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedssa.core.check import check
 from fedssa.core.fields import Shapes
-from fedssa.core.message import check, num_bytes
+from fedssa.core.message import num_bytes
 from fedssa.errors import AnswerError
 from fedssa.methods.parts.coded_labels import (
     WHOLE_FLOATS,

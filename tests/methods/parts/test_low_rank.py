@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedssa.core.check import check
 from fedssa.core.fields import Shapes
 from fedssa.core.groups import Flat
-from fedssa.core.message import check
 from fedssa.errors import AnswerError
 from fedssa.methods.parts.low_rank import Change, LowRank, change_of, changed, compressed, expanded
 from tests.conftest import tiny_net

@@ -10,6 +10,7 @@ from fedssa.records import Outcome
 from fedssa.report.figures.families import families
 from fedssa.report.read.collection import gather
 from fedssa.report.read.groups import Group, group_runs, subtitle, title
+from fedssa.report.read.paper import paper_percent
 from fedssa.report.read.summary import comparable, summarise
 from fedssa.runs.directory import RunDir, fill_run_dir
 from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
@@ -219,6 +220,15 @@ def test_unfinished_and_diverged_runs_are_told_and_not_averaged(tmp_path: Path) 
     assert (rows["fml"].mean, rows["fml"].outcome, rows["fml"].difference) == (None, "diverged, round 0", None)
 
 
+PAPERS: dict[str, Any] = {
+    "data__name": "cifar100",
+    "partition__clients": 100,
+    "partition__classes_per_client": 10,
+    "rounds__fraction": 0.1,
+    "models__archs": [f"cnn-{i}" for i in range(1, 6)],
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "cell"),
     [
@@ -228,23 +238,32 @@ def test_unfinished_and_diverged_runs_are_told_and_not_averaged(tmp_path: Path) 
         ({"rounds__fraction": 0.2}, None),
         ({"partition__classes_per_client": 20}, None),
         ({"data__name": "digits"}, None),
+        ({"data__share": 0.5}, None),
+        ({"hostile": {"attack": "none", "clients": 0.2}}, None),
     ],
 )
 def test_the_papers_settings_are_recognised(tmp_path: Path, changes: dict[str, Any], cell: object) -> None:
-    table = settings(
-        data__name="cifar100",
-        partition__clients=100,
-        partition__classes_per_client=10,
-        rounds__fraction=0.1,
-        models__archs=[f"cnn-{i}" for i in range(1, 6)],
-    )
-    for key, value in changes.items():
-        section, _, name = key.partition("__")
-        table[section][name] = value
-    finished_run(tmp_path / "a", ROUNDS, table)
+    finished_run(tmp_path / "a", ROUNDS, settings(**(PAPERS | changes)))
     (group,) = groups_of(tmp_path)
     assert group.paper_cell == cell
     assert "100 clients" in title(group)
+
+
+@pytest.mark.parametrize(
+    ("changes", "percent"),
+    [
+        ({}, 57.29),
+        ({"aggregation": {"rule": "mean"}}, 57.29),
+        ({"aggregation": {"rule": "median"}}, None),
+        ({"privacy": {"clip": 1.0, "sigma": 0.1, "delta": 1e-5}}, None),
+    ],
+)
+def test_the_paper_has_no_figure_for_noise_and_rules(
+    tmp_path: Path, changes: dict[str, Any], percent: float | None
+) -> None:
+    finished_run(tmp_path / "a", ROUNDS, settings(**(PAPERS | changes)))
+    (group,) = groups_of(tmp_path)
+    assert [paper_percent(group, method) for method in group.by_label] == [percent]
 
 
 def test_experiments_that_differ_in_one_setting_are_a_family(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Group:
     def paper_cell(self) -> tuple[str, str, int] | None:
         """Returns (scenario, data, N) where the setting is in one of the paper's tables."""
         data, clients = self.settings["data"], self.settings["partition"]["clients"]
-        if "share" in self.settings:
+        if self.settings.keys() & {"share", "hostile"}:
             return None
         scenario = SCENARIOS.get(tuple(map(label, entries_of(self.settings["models"]))))
         dealt = self.settings["partition"].get("name"), self.settings["partition"].get("classes_per_client")

@@ -4,7 +4,7 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 
-from fedssa.report.read.groups import Group
+from fedssa.report.read.groups import Group, Settings
 
 Figures = dict[str, dict[str, dict[str, dict[str, float | None]]]]  # table → data → N → method → percent
 FAILED = "none"  # the paper's "-": failure to converge
@@ -39,5 +39,12 @@ def paper_percent(group: Group, method: str) -> float | None:
     name, *options = method.split(", ")
     if any(option.startswith("header_scale = ") and option != "header_scale = 1.0" for option in options):
         return None  # the paper's headers are the usual ones
+    if any(_is_guarded(run.summary.settings) for run in group.by_label.get(method, [])):
+        return None
     tables = (scenario, "ablation-m1", "ablation-m2") if scenario == "hetero" else (scenario,)
     return next((found for table in tables if (found := paper_figure(table, data, clients, name)) is not None), None)
+
+
+def _is_guarded(settings: Settings) -> bool:
+    """Tells whether uploads carry noise or meet another rule than the mean, which the paper has nothing of."""
+    return "privacy" in settings or settings.get("aggregation", {}).get("rule", "mean") != "mean"

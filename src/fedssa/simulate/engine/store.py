@@ -18,8 +18,9 @@ from typing import Annotated, Any, Generic
 
 import torch
 
+from fedssa.core.check import check
 from fedssa.core.fields import Shapes, i64
-from fedssa.core.message import check, message, of, seal, unseal
+from fedssa.core.message import message, of, seal, unseal
 from fedssa.core.method import Server
 from fedssa.core.seeds import one_thread
 from fedssa.errors import AnswerError, RunDirError
