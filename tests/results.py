@@ -33,9 +33,9 @@ FOLDERS = tuple(folder for folder in PAGES if (folder / "records").is_dir())
 FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a round, 100 rounds of 2 epochs"
 LONGER = "CIFAR-100, 20 clients with cnn-1 … cnn-5, 10 classes each, 50 % a round, 30 rounds of 2 epochs"
 ANSWERS = (  # who asks, a folder and a table of its report, and methods in it
-    ("each party has its own architecture", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus", "fedssa")),
-    ("some have the same one", RESULTS / "groups", FIRST, ("fedssa-groups",)),
-    ("all have the same one", RESULTS, FIRST.replace("cnn-1 … cnn-5", "cnn-1"), ("fedavg",)),
+    ("architectures differ", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus", "fedssa")),
+    ("some have the same one, brief training", RESULTS / "groups", FIRST, ("fedssa-groups",)),
+    ("all have the same one, brief training", RESULTS, FIRST.replace("cnn-1 … cnn-5", "cnn-1"), ("fedavg",)),
 )
 ANSWER = re.compile(r"^(<!-- answer -->\n\n\|.*\|\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)

@@ -17,6 +17,7 @@
 #endif
 #ifndef _WIN32
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,6 +153,7 @@ static int survives(int level) {
     int answer[2];
     char said = 0;
     if (pipe(answer)) return 0;
+    fcntl(answer[1], F_SETFD, FD_CLOEXEC);  // or a program that another thread starts would keep it open
     pid_t child = fork();
     if (child == 0) {
         signal(SIGILL, SIG_DFL);
@@ -161,7 +163,7 @@ static int survives(int level) {
     close(answer[1]);
     if (child > 0) {
         while (read(answer[0], &said, 1) < 0 && errno == EINTR) continue;
-        waitpid(child, NULL, 0);
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
     }
     close(answer[0]);
     return said;
