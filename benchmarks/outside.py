@@ -20,16 +20,16 @@ ROUNDS = 10
 GOAL = 0.03  # of the time of the thread that trains
 INSIDE = ("fedssa.core.client.train", "fedssa.core.client.evaluate")
 BATCHES = "fedssa.core.training.batch_of"  # a part of training
-DIGEST = "a digest of the state"
-BESIDE = {  # what a second thread does while the next client trains
-    DIGEST: "fedssa.core.client.digest",
+BESIDE = {  # what a second thread does while another client trains
+    "a digest of the state": "fedssa.core.client.digest",
     "writing the state": "fedssa.simulate.engine.slots.Slots.write",
-}
-BETWEEN = {
     "reading the state": "fedssa.simulate.engine.slots.Slots.load",
     "building the client": "fedssa.simulate.clients.SimulatedClients.returning",
 }
-CHECKSUMS = ("fedssa.runs.seal.Chain.line", "fedssa.runs.directory.sealed")  # beside the states' digests
+CHECKSUMS = (
+    "fedssa.runs.seal.Chain.line",
+    "fedssa.runs.directory.sealed",
+)  # besides states' digests, which records have anyway
 CHECKSUMS_GOAL = 0.01
 
 
@@ -52,7 +52,7 @@ class Stopwatch:
 
 def measure_outside() -> dict[str, Any]:
     """N = 100, C = 10 %, E = 2, in one process, once most clients have a state to load: shares of CPU time."""
-    targets = (*INSIDE, BATCHES, *BESIDE.values(), *BETWEEN.values(), *CHECKSUMS)
+    targets = (*INSIDE, BATCHES, *BESIDE.values(), *CHECKSUMS)
     watches = {target: Stopwatch() for target in targets}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for target, watch in watches.items():
@@ -74,24 +74,24 @@ def measure_outside() -> dict[str, Any]:
         "outside": 1 - inside / whole,
         "outside_of_thread": 1 - inside / of_thread,
         "beside": {name: watches[target].total / whole for name, target in BESIDE.items()},
-        "between": {name: watches[target].total / whole for name, target in BETWEEN.items()},
         "checksums": sum(watches[target].total for target in CHECKSUMS) / whole,
         "batches": watches[BATCHES].total / whole,
     }
 
 
 def section(outside: dict[str, Any]) -> list[str]:
-    parts = outside["beside"] | outside["between"]
+    parts = outside["beside"]
     named = ", ".join(f"{name} {share:.1%}" for name, share in parts.items())
     rest = outside["outside"] - sum(parts.values())
     return [
         "In one process, N = 100, C = 10 %, E = 2, 400 samples a client, once clients have a state to load "
         f"(`python -m benchmarks.outside`): **{outside['outside']:.1%}** of a round's CPU time is neither training nor "
-        f"evaluation: {named}, the rest {rest:.1%}. A second thread does the first two while the next client trains; "
+        f"evaluation: {named}, the rest {rest:.1%}. A second thread does what is named while another client trains, "
+        "but for building and reading the first of a round; "
         f"the thread that trains spends **{outside['outside_of_thread']:.1%}** of its time outside (goal: {GOAL:.0%}). "
         "In a worker of a pool one thread does all, since every core has a worker. Of training, making batches is "
         f"{outside['batches']:.1%} of a round. Checksums of what is written besides states take "
-        f"{outside['checksums']:.2%} (goal, with those: {CHECKSUMS_GOAL:.0%}).",
+        f"{outside['checksums']:.2%} (goal: {CHECKSUMS_GOAL:.0%}).",
     ]
 
 

@@ -121,6 +121,29 @@ class Hooked(fedssa.Method[Nothing, Nothing, Nothing]):
         client.net.extractor.register_forward_hook(hook)
 
 
+class CopiedByItself(nn.Linear):
+    """Its copies count themselves, and begin with it."""
+
+    copies = 0
+
+    def __deepcopy__(self, memo: object) -> "CopiedByItself":
+        CopiedByItself.copies += 1
+        made = CopiedByItself(self.in_features, self.out_features)
+        made.load_state_dict(self.state_dict())
+        return made
+
+
+def copied_by_itself(task: fedssa.Task) -> nn.Module:
+    return fedssa.SplitModel(nn.Sequential(nn.Flatten(), CopiedByItself(1024, 16)), nn.Linear(16, 10))
+
+
+def test_whoever_copies_himself_is_built_anew() -> None:
+    clients = clients_of(models={"archs": [f"{HERE}:copied_by_itself", "mlp-3"]})
+    for k in (0, 1):
+        clients.returning(k)
+    assert [clients.copies(k) for k in range(4)] == [False, True, False, True]
+
+
 OWN = {
     "model": tiny(models={"archs": [f"{HERE}:counting_model"]}),
     "model beside ours": tiny(models={"archs": ["mlp-3", f"{HERE}:counting_model"]}),

@@ -71,6 +71,8 @@ class _Painter:
 
     def _module(self, module: nn.Module) -> Any:
         """Takes of the state only what it looks like."""
+        if hasattr(type(module), "__deepcopy__"):  # it may share anything, and do anything
+            raise NotPlain
         state = {key: self._state(getattr(module, key)) for key in STATE}
         rest = {key: self.of(item) for key, item in vars(module).items() if key not in (*STATE, *REBUILT)}
         return state | rest

@@ -192,6 +192,9 @@ class SimulatedClients:
         template = self._templates[group]
         return self.client(client) if template is None else template.unfilled(client, self.data(client))
 
+    def copies(self, client: int) -> bool:
+        return self._templates.get(self.groups[client]) is not None
+
     def _template(self, group: int) -> Client | None:
         our_inits = {Method.client_init, *(ours.client_init for ours in METHODS.values())}
         if type(self.settings.method).client_init not in our_inits:

@@ -85,6 +85,9 @@ class SiteClients:
         """Builds the client anew, as every message of a deployment does: its model may hold anything."""
         return self.client(client)
 
+    def copies(self, client: int) -> bool:
+        return False
+
     def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
         return answer
 

@@ -37,6 +37,10 @@ class Population(Protocol):
         """Builds a client whose state is loaded next; until then its tensors may hold anything."""
         ...
 
+    def copies(self, client: int) -> bool:
+        """Tells whether `returning` only copies: any thread may do it then, since no user's code builds anything."""
+        ...
+
     def sent(self, answer: AnyAnswer, t: int) -> AnyAnswer:
         """Returns the answer as it reaches the server, which a hostile client changes."""
         ...
@@ -49,24 +53,31 @@ def say_hello(population: Population, client: int) -> ClientInfo:
 
 def run_job(population: Population, slots: Slots, job: Job, down: Any) -> AnyAnswer | Diverged:
     """Runs a client's round and writes its state; a client that diverges writes none."""
-    return begin_job(population, slots, job, down)()
+    return begin_job(population, slots, job, down, prepared(population, slots, job))()
 
 
-def begin_job(population: Population, slots: Slots, job: Job, down: Any) -> Callable[[], AnyAnswer | Diverged]:
+def prepared(population: Population, slots: Slots, job: Job) -> Client:
+    """Builds a client in the state from which its round begins."""
+    with one_thread():  # a thread that is new may have several
+        with _named_errors(population.called(job.client)):
+            if job.read_slot == NO_SLOT:
+                return population.client(job.client)
+            client = population.returning(job.client)
+        slots.load(population.groups[job.client], job.read_slot, client, check=job.check)
+        return client
+
+
+def begin_job(
+    population: Population, slots: Slots, job: Job, down: Any, client: Client
+) -> Callable[[], AnyAnswer | Diverged]:
     """Runs a client's round; what is returned writes its state, which another thread may do beside the next job."""
-    group = population.groups[job.client]
-    with _named_errors(population.called(job.client)):
-        starts = job.read_slot == NO_SLOT
-        client = population.client(job.client) if starts else population.returning(job.client)
-    if not starts:
-        slots.load(group, job.read_slot, client, check=job.check)
     try:
         with _named_errors(population.called(job.client)):
             answer = population.sent(client.run_unsealed(down, job.t), job.t)
     except Diverged as error:
         diverged = error.with_traceback(None)  # which would keep the client in memory
         return lambda: diverged
-    return partial(_write, slots, group, job, client, answer)
+    return partial(_write, slots, population.groups[job.client], job, client, answer)
 
 
 def _write(slots: Slots, group: int, job: Job, client: Client, answer: AnyAnswer) -> AnyAnswer:
