@@ -51,7 +51,7 @@ def test_every_record_is_of_a_whole_run_that_a_command_repeats(folder: Path, run
 def may_diverge(settings: Mapping[str, Any]) -> bool:
     """Some attacks, and much noise, end a run."""
     is_attacked = settings.get("hostile", {}).get("attack", "none") != "none"
-    return is_attacked or settings.get("privacy", {}).get("sigma", 0.0) >= 1
+    return bool(is_attacked or settings.get("privacy", {}).get("sigma", 0.0) >= 1)
 
 
 def test_the_tables_are_what_the_records_say(folder: Path, runs: tuple[Found, ...]) -> None:
