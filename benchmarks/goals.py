@@ -40,7 +40,7 @@ class Goal:
             self.what,
             f"{sign} {self.goal:{self.form}}",
             f"**{said}**" if is_reached else said,
-            ("reached" if is_reached else f"missed: {self.limit}"),
+            "reached" if is_reached else f"missed: {self.limit}",
         )
 
 
@@ -55,10 +55,6 @@ def _peer(kind: str, ours: str = "ours") -> Callable[[Measured], float]:
 def _of_the_peak(batch: int) -> Callable[[Measured], float]:
     """The least over the architectures."""
     return lambda loops: min(row["executed_share"] for row in loops["rows"] if row["batch"] == batch)
-
-
-def _times_first(key: str) -> Callable[[Sequence[Measured]], float]:
-    return lambda rows: float(rows[-1][key] / rows[0][key])
 
 
 def _beyond_its_flops(rows: Sequence[Measured]) -> float:
@@ -94,7 +90,8 @@ GOALS = (
          "a round of ten clients is as long as the busier worker's half, longest first"),
     Goal("from nothing to the first record, two workers, seconds", "sizes", 1.0, lambda rows: rows[0]["start"],
          "imports of torch in the first process", at_least=False, form=".1f"),
-    Goal("a round at the largest N, times one at N = 100", "sizes", 1.1, _times_first("round"),
+    Goal("a round at the largest N, times one at N = 100", "sizes", 1.1,
+         lambda rows: rows[-1]["round"] / rows[0]["round"],
          "each client of a cohort is there for the first time: its weights are drawn, and its state takes new pages "
          "of the disk", at_least=False),
     Goal("a round of the most classes, beyond its FLOPs and states", "classes", 1.0, _beyond_its_flops,

@@ -26,10 +26,8 @@ BESIDE = {  # what a second thread does while another client trains
     "reading the state": "fedssa.simulate.engine.slots.Slots.load",
     "building the client": "fedssa.simulate.clients.SimulatedClients.returning",
 }
-CHECKSUMS = (
-    "fedssa.runs.seal.Chain.line",
-    "fedssa.runs.directory.sealed",
-)  # besides states' digests, which records have anyway
+# Besides the states' digests, which records have anyway.
+CHECKSUMS = ("fedssa.runs.seal.Chain.line", "fedssa.runs.directory.sealed")
 CHECKSUMS_GOAL = 0.01
 
 

@@ -1,5 +1,6 @@
 """What `make bench` compares us with does what it says, and its page has every part that was measured."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,13 +9,14 @@ import pytest
 import torch
 
 from benchmarks.__main__ import PARTS
+from benchmarks.federation import ROOT
 from benchmarks.goals import GOALS, PRODUCTS, section
 from benchmarks.peers.authors import Authors, Pictures
 from benchmarks.peers.htfllib import HtFLlib, area_under_curve
 from benchmarks.peers.work import Part, Peer, Work
 from benchmarks.report import SECTIONS, report
 from benchmarks.synthetic import begin, records, settings_of, write_run
-from fedssa.core.seeds import one_thread
+from fedssa.core.seeds import one_thread, seeded
 from fedssa.report.read.summary import summarise
 
 
@@ -26,8 +28,7 @@ def part(labels: list[int]) -> Part:
 @pytest.fixture(autouse=True)
 def on_one_thread() -> Iterator[None]:
     """Peers draw from torch's generator: nets of two channels that happen to be dead would not move."""
-    torch.manual_seed(0)
-    with one_thread():
+    with one_thread(), seeded(0, "start"):
         yield
 
 
@@ -105,6 +106,20 @@ def test_a_goal_that_is_missed_says_what_is_in_the_way() -> None:
     assert lines[2] == f"| HtFLlib's loop, times ours | ≥ 4.00 | 3.00 | missed: {PRODUCTS} |"
     assert lines[3].startswith("| a report over 500 runs, CPU seconds | ≤ 10.0 | 10.1 | missed: ")
     assert len(lines) == 4  # others were not measured
+
+
+def test_the_first_page_says_what_was_measured() -> None:
+    measured = json.loads((ROOT / "results.json").read_text())
+    page = " ".join((ROOT.parent / "README.md").read_text().split())
+    loops = [row["c_ratio"] for row in measured["loops"]["rows"] if row["batch"] == 64]
+    assert f"our training loop takes {min(loops):.2f} to {max(loops):.2f} times the samples a second" in page
+    told = {goal.what: goal.measured(measured[goal.part]) for goal in GOALS}
+    published, plain, htfllib, flower = list(told.values())[:4]
+    assert (
+        f"takes {plain:.1f} to {published:.1f} times as long in the authors' loop, {htfllib:.1f} in HtFLlib's" in page
+    )
+    assert f"and {flower:.1f} in Flower's simulation" in page
+    assert (ROOT / "results.md").read_text() == report(measured, "CIFAR-10")
 
 
 def test_what_grows_is_compared_with_what_it_has_to_do() -> None:
