@@ -3,6 +3,7 @@
 
 #include "batch.c"
 #include "conv_relu_pool.c"
+#include "linear_step.c"
 
 #include <stdio.h>
 
@@ -202,9 +203,29 @@ static void gather_all(int bytes, int moved) {
     free(index), free(down), free(right), free(holes);
 }
 
+/* ------------------------------------------------------------------ steps of linear layers */
+
+static void step_once(int first) {
+    LinearStep s = {.num = between(1, 9), .outputs = between(1, 40), .inputs = between(1, 70), .lr = 2, .momentum = 3, .first = first};
+    const int64_t size = s.outputs * s.inputs;
+    s.grad = numbers(s.num * s.outputs, 9), s.x = numbers(s.num * s.inputs, 9);
+    s.weight = numbers(size, 9), s.velocity = numbers(size, 9);
+    double *weight = doubles(size), *velocity = doubles(size);
+    for (int64_t i = 0; i < size; i++) {
+        velocity[i] = first ? 0 : 3 * (double)s.velocity[i];
+        for (int64_t n = 0; n < s.num; n++)
+            velocity[i] += (double)s.grad[n * s.outputs + i / s.inputs] * (double)s.x[n * s.inputs + i % s.inputs];
+        weight[i] = (double)s.weight[i] - 2 * velocity[i];
+    }
+    if (fedssa_linear_step(&s)) fail("memory of a step", 0);
+    same("a velocity", s.velocity, velocity, size), same("a weight", s.weight, weight, size);
+    release(s.grad), release(s.x), release(s.weight), release(s.velocity), free(weight), free(velocity);
+}
+
 int main(void) {
     const char *names[] = {"plain", "avx2", "avx512"};
     for (int level = PLAIN; level <= fedssa_level(); level++) all_convolutions(level), puts(names[level]);
     for (int i = 0; i < 2000; i++) gather_all(i & 1, i & 2);
+    for (int i = 0; i < 2000 && fedssa_level() == AVX512; i++) step_once(i & 1);
     return 0;
 }

@@ -14,7 +14,7 @@ from torch.nn.functional import conv2d, linear
 import fedssa
 from fedssa.cli import doctor
 from fedssa.errors import RunDirError, SettingsError
-from fedssa.kernels import conv_relu_pool, gather, in_c, in_torch, resolve, using, why_slow
+from fedssa.kernels import Kernel, conv_relu_pool, gather, in_c, in_torch, resolve, steps_linear_layers, using, why_slow
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from tests.python import python
@@ -311,3 +311,25 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: Patch) -> None:
         monkeypatch.undo()
         in_c._library.cache_clear()
     assert in_c._is_stale(b"of another time")
+
+
+# -- steps of linear layers --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kernel", "used"), [("c-avx512", True), ("c-avx2", False), ("c-plain", False), ("torch", False)]
+)
+def test_only_wide_vectors_take_steps(monkeypatch: Patch, kernel: Kernel, *, used: bool) -> None:
+    with_avx512(monkeypatch)
+    monkeypatch.setattr(in_c, "steps_like_torch", lambda: True)
+    with using(kernel):
+        assert steps_linear_layers() is used
+
+
+def test_a_machine_whose_torch_adds_otherwise_takes_none(monkeypatch: Patch) -> None:
+    with_avx512(monkeypatch)
+    monkeypatch.setattr(in_c, "linear_step", lambda weight, *_, **__: weight.add_(1e-6))
+    in_c.steps_like_torch.cache_clear()
+    try:
+        with using("c-avx512"):
+            assert not steps_linear_layers()
+    finally:
+        in_c.steps_like_torch.cache_clear()

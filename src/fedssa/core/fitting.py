@@ -88,7 +88,8 @@ def fit(
             with arithmetic.cast():
                 value = loss(batch)
             size = len(batch.index)
-            arithmetic.backward(value if size == step.num_samples else value * (size / step.num_samples))
+            with steps.gradients():
+                arithmetic.backward(value if size == step.num_samples else value * (size / step.num_samples))
             now = value.item()
             sizes[size] += 1
             if not math.isfinite(now):

@@ -5,7 +5,8 @@ torch.optim imports torch's compiler, which takes every worker about two seconds
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, final
 
@@ -13,6 +14,9 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 from typing_extensions import override
+
+from fedssa.core.factors import Factors, Kept, handed_over
+from fedssa.kernels import linear_step, steps_linear_layers
 
 
 class Steps(ABC):
@@ -33,6 +37,14 @@ class Steps(ABC):
     @abstractmethod
     def step(self, lr: float) -> None:
         """Moves every parameter that has a gradient; one without is left alone, by decay and momentum too."""
+
+    def factored(self, modules: nn.Module) -> AbstractContextManager[object]:
+        """Inside, linear layers of these modules may give the factors of a gradient instead of the gradient."""
+        return nullcontext()
+
+    def gradients(self) -> AbstractContextManager[object]:
+        """Inside, the gradients of a step are computed."""
+        return nullcontext()
 
     def moments(self) -> tuple[Tensor, ...]:
         """Returns what a later training of these parameters may go on from; nothing if it can only begin anew."""
@@ -69,10 +81,33 @@ class _SGDSteps(Steps):
         super().__init__(params)
         self._sgd = sgd
         self._velocity: dict[int, Tensor] = {}  # of the parameters that have had a gradient
+        self._kept: Kept | None = None
+
+    @override
+    @contextmanager
+    def factored(self, modules: nn.Module) -> Iterator[None]:
+        if self._sgd.momentum and not self._sgd.weight_decay and steps_linear_layers():
+            with handed_over(modules, self.params) as self._kept:
+                yield
+            self._kept = None
+        else:
+            yield
+
+    @override
+    def gradients(self) -> AbstractContextManager[object]:
+        return self._kept.taking() if self._kept else super().gradients()
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        if self._kept:
+            self._kept.clear()
 
     @override
     @torch.no_grad()
     def step(self, lr: float) -> None:
+        if self._kept and self._kept.of:
+            self._step_from_factors(self._kept.of, lr)
         moving = [i for i, p in enumerate(self.params) if p.grad is not None]
         fresh = [i for i in moving if i not in self._velocity]
         if self._sgd.momentum:
@@ -89,6 +124,18 @@ class _SGDSteps(Steps):
     @override
     def go_on_from(self, moments: Sequence[Tensor]) -> None:
         self._velocity = {i: moment.clone() for i, moment in enumerate(moments)}
+
+    def _step_from_factors(self, kept: Mapping[nn.Parameter, Factors], lr: float) -> None:
+        """Moves what was handed over; what has another gradient besides gets the sum."""
+        for i, p in enumerate(self.params):
+            if p not in kept:
+                continue
+            if p.grad is not None:
+                p.grad = p.grad + kept[p].product()
+                continue
+            if first := i not in self._velocity:
+                self._velocity[i] = torch.empty_like(p)
+            linear_step(p, self._velocity[i], *kept[p], lr=lr, momentum=self._sgd.momentum, first=first)
 
     def _update(self, which: list[int], lr: float, *, first: bool) -> None:
         """Moves the parameters at `which`; on their `first` step the velocity becomes the gradient, whatever it was."""

@@ -1,7 +1,7 @@
 """A client trains in the phases of its round, on batches of its own and of public samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedssa.core.augment import draw
 from fedssa.core.fitting import Batch, Fitted, LocalTraining, Step, Training, fit, num_batches
-from fedssa.core.precision import arithmetic_of
+from fedssa.core.precision import FLOAT32, arithmetic_of
 from fedssa.core.samples import LocalData, Samples, as_input, joined
 from fedssa.core.seeds import one_thread, seeded, torch_rng
 from fedssa.core.tensors import all_finite
@@ -73,7 +73,9 @@ def train(
             num_steps, todo = steps_of(client, phase, local, ctx, stream)
             rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
             optimiser, arithmetic = local.optimiser.start(params), arithmetic_of(local.precision, client.device)
-            fitted = fit(partial(phase.loss, client), todo, optimiser, local.clip, rates, arithmetic)
+            whole = local.accumulate > 1 or local.clip > 0 or arithmetic is not FLOAT32  # gradients must be
+            with nullcontext() if whole else optimiser.factored(nn.ModuleList([client.net, *client.modules()])):
+                fitted = fit(partial(phase.loss, client), todo, optimiser, local.clip, rates, arithmetic)
         if not fitted.is_finite:
             raise Diverged(client.id, ctx.t, norm)
         ran.append(Trained(phase, fitted))

@@ -2,6 +2,7 @@
 
 conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that the pool's gradient is sparse
 gather           samples by index → a batch as a model takes it, augmented or not
+linear_step      a step of SGD for a linear layer's weight, from the factors of its gradient
 """
 
 import os
@@ -10,13 +11,28 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from fedssa.errors import SettingsError
 from fedssa.kernels import in_c, in_torch
+from fedssa.kernels.in_c import can_step, fits_step, linear_step
 from fedssa.kernels.moves import Moves
 
-__all__ = ["Kernel", "Moves", "bits_of", "conv_relu_pool", "gather", "resolve", "using", "why_slow"]
+__all__ = [
+    "Kernel",
+    "Moves",
+    "bits_of",
+    "can_step",
+    "conv_relu_pool",
+    "fits_step",
+    "gather",
+    "linear_step",
+    "resolve",
+    "steps_linear_layers",
+    "using",
+    "why_slow",
+]
 
 Kernel = Literal["auto", "c", "c-avx512", "c-avx2", "c-plain", "torch"]
 VARIABLE = "FEDSSA_KERNEL"  # says what "auto" means; by default it is C where AVX2 makes it faster
@@ -85,3 +101,8 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None = None) -> Tensor
     if resolve(_chosen.get()) != "torch" and in_c.can_gather(samples):
         return in_c.gather(samples, index, moves)
     return in_torch.gather(samples, index, moves)
+
+
+def steps_linear_layers() -> bool:
+    """Tells whether C takes SGD's steps of linear layers: where that is faster, and in a trial has torch's bits."""
+    return resolve(_chosen.get()) == "c-avx512" and torch.get_num_threads() == 1 and in_c.steps_like_torch()

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from fedssa.kernels import in_torch
 from fedssa.kernels.in_torch import as_floats
 from fedssa.kernels.moves import Moves
 
 LIBRARY = "_native"  # named in setup.py, too
 Level = Literal["c-plain", "c-avx2", "c-avx512"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of conv_relu_pool.c
+LARGEST_STEPPED, SMALLEST_STEPPED = 256, 2**16  # samples of a batch, numbers of a weight
+TRIED = (1, 7, 64, LARGEST_STEPPED)  # batches
 LARGEST = 2**31  # C counts in 32 bits the floats of an image, of padded kernels and 16 winners for each of its cells
 
 
@@ -30,6 +33,17 @@ class Call(ctypes.Structure):
         ),
         *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "out", "winners")),
         *((name, ctypes.c_void_p) for name in ("grad", "grad_x", "grad_weight", "grad_bias")),
+    )
+
+
+class LinearStep(ctypes.Structure):
+    """This is `LinearStep` of linear_step.c, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num", "outputs", "inputs")),
+        *((name, ctypes.c_void_p) for name in ("grad", "x", "weight", "velocity")),
+        *((name, ctypes.c_float) for name in ("lr", "momentum")),
+        ("first", ctypes.c_int32),
     )
 
 
@@ -212,3 +226,54 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
     if _loaded().fedssa_gather(ctypes.byref(Batch(len(index), height, width, channels, num_samples, **pointers))):
         raise IndexError(f"an index is not of {num_samples} samples")
     return out
+
+
+# -- steps of linear layers ----------------------------------------------------------------------------------------
+def can_step(weight: Tensor) -> bool:
+    """Tells whether C can take the steps of this weight with torch's bits, and it pays.
+
+    torch rounds what is left behind its last whole vector in another way, and has another product for one output.
+    """
+    large = weight.ndim == 2 and len(weight) > 1 and weight.numel() >= SMALLEST_STEPPED and weight.numel() % 16 == 0
+    return large and weight.dtype == torch.float32 and weight.is_contiguous() and not _watched(weight)
+
+
+def fits_step(x: Tensor, weight: Tensor) -> bool:
+    """Tells whether a layer of this weight may hand over its input; a larger batch is added up in another order."""
+    small = x.ndim == 2 and 0 < len(x) <= LARGEST_STEPPED and x.dtype == torch.float32
+    return small and not torch.is_autocast_enabled("cpu") and not _watched(x, weight)
+
+
+def linear_step(
+    weight: Tensor, velocity: Tensor, grad: Tensor, x: Tensor, *, lr: float, momentum: float, first: bool
+) -> None:
+    """Moves a weight [outputs, inputs] by its gradient, which is gradᵀ x: grad is [B, outputs], x is [B, inputs].
+
+    With the `first` step the velocity becomes the gradient, whatever it was.
+    """
+    grad, x = grad.contiguous(), x.detach().contiguous()
+    (num, inputs), outputs = x.shape, len(weight)
+    if grad.shape != (num, outputs) or weight.shape != (outputs, inputs) or velocity.shape != weight.shape:
+        shapes = [list(t.shape) for t in (grad, x, weight, velocity)]
+        raise ValueError(f"a gradient of {shapes[0]} and an input of {shapes[1]} do not fit {shapes[2]}, {shapes[3]}")
+    pointers = (t.data_ptr() for t in (grad, x, weight, velocity))
+    if _loaded().fedssa_linear_step(ctypes.byref(LinearStep(num, outputs, inputs, *pointers, lr, momentum, first))):
+        raise MemoryError(f"no memory for a batch of {num}")
+
+
+@cache
+def steps_like_torch() -> bool:
+    """Tries whether steps have the bits of torch here, whose products may add in another order on another machine."""
+    return all(_same_step(num, outputs=30, inputs=80, first=first) for num in TRIED for first in (True, False))
+
+
+@torch.no_grad()
+def _same_step(num: int, outputs: int, inputs: int, *, first: bool) -> bool:
+    grad, x, weight, velocity = (
+        torch.arange(1, 1 + rows * columns, dtype=torch.float32).mul_(7.0 + rows).sin_().view(rows, columns)
+        for rows, columns in ((num, outputs), (num, inputs), (outputs, inputs), (outputs, inputs))
+    )
+    ours, theirs = (weight, velocity), (weight.clone(), velocity.clone())
+    for step, moved in ((linear_step, ours), (in_torch.linear_step, theirs)):
+        step(*moved, grad, x, lr=0.01, momentum=0.9, first=first)
+    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))

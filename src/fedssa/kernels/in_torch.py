@@ -41,3 +41,20 @@ def move(x: Tensor, moves: Moves) -> Tensor:
 
 def _within(values: Tensor, low: Tensor | int, end: Tensor | int) -> Tensor:
     return (values >= low) & (values < end)
+
+
+def linear_step(
+    weight: Tensor, velocity: Tensor, grad: Tensor, x: Tensor, *, lr: float, momentum: float, first: bool
+) -> None:
+    torch._fused_sgd_(
+        [weight],
+        [grad.t().mm(x)],
+        [velocity],
+        lr=lr,
+        momentum=momentum,
+        weight_decay=0.0,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=first,
+    )
