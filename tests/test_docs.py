@@ -141,7 +141,8 @@ def test_a_card_has_a_word_for_every_option_of_its_method() -> None:
 
 
 def test_every_method_has_its_costs_with_bytes_where_it_sends_no_number() -> None:
-    costs = (ROOT / "docs/methods.md").read_text().split("| method | numbers | extra training cost |")[1].split("\n\n")[0]
+    page = (ROOT / "docs/methods.md").read_text()
+    costs = page.split("| method | numbers | extra training cost |")[1].split("\n\n")[0]
     rows = dict(re.findall(r"^\| `([a-z-]+)`.*? \| (.*?) \|", costs, flags=re.MULTILINE))
     assert sorted(rows) == sorted(METHODS)
     for name, said in rows.items():
