@@ -19,6 +19,7 @@ from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
 from fedssa.methods import FSFL, METHODS
+from fedssa.runs.directory import RunDir
 from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation, read_public
 from tests.deploy.in_process import Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
@@ -47,6 +48,7 @@ def test_sites_with_public_data_equal_the_simulator(tmp_path: Path) -> None:
     grid = sites.grid()
     assert list(sites.run(grid)) == without_flops(simulated.records)
     assert sites.faults() == []
+    assert [RunDir.open(path).about["public_samples"] for path in (simulated.path, tmp_path / "run")] == [30, 30]
     for asked, reply in grid.seen:
         if asked.metadata.message_type == "train":
             assert list(tensors_in(reply)) == ["outputs"]
