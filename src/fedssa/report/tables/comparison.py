@@ -18,8 +18,8 @@ from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
     told = trust(row.difference for row in rows)
-    above = (_accuracies(rows, reference), *_below(told), *_below(lacks_control(rows)))
-    return Group(*above, _costs(rows), *_below(_unreached(rows)))
+    below = (*_below(told), *_below(lacks_control(rows)))
+    return Group(_accuracies(rows, reference), *below, _costs(rows), *_below(_unreached(rows)))
 
 
 def _below(sentence: str | None) -> list[Padding]:
