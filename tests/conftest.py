@@ -15,6 +15,7 @@ from fedssa.core.context import Context, ServerContext
 from fedssa.core.groups import layout_id
 from fedssa.core.message import num_params, tensors_in
 from fedssa.core.method import Upload
+from fedssa.core.noise import NoiseFrom
 from fedssa.core.privacy import Privacy
 from fedssa.core.public import Public, public_data
 from fedssa.core.samples import LocalData, Samples
@@ -117,6 +118,7 @@ def make_client(
     device: torch.device = CPU,
     privacy: Privacy | None = None,
     sharing: Sharing = ALL,
+    noise_from: NoiseFrom = "seed",
 ) -> Client:
     """A client with training samples of the labels `train`; weights and samples are a function of its id."""
     same = method is not None and method.needs_same_models
@@ -124,7 +126,8 @@ def make_client(
     data = data or local_data(train, size=task.input_shape[0], seed=client_id)
     method = method or Standalone()
     at: dict[str, Any] = {"kernel": kernel, "find_device": lambda: device, "privacy": privacy, "sharing": sharing}
-    return Client(client_id, net, data, task, method, local, seed, augmentations, public=public, group=group, **at)
+    at |= {"public": public, "group": group, "noise_from": noise_from}
+    return Client(client_id, net, data, task, method, local, seed, augmentations, **at)
 
 
 SAME_START = 40  # of an extractor that clients of one group have

@@ -105,7 +105,10 @@ def test_what_the_program_can_draw_is_what_it_draws(picture: Path) -> None:
 
 
 def test_the_readme_counts_the_methods() -> None:
-    assert f"[{len(METHODS) - 1} methods beside it]" in (ROOT / "README.md").read_text()
+    text = (ROOT / "README.md").read_text()
+    assert f"[{len(METHODS) - 1} methods beside it]" in text
+    (row,) = re.findall(rf"^\| choose one of {len(METHODS)} methods.*$", text, flags=re.MULTILINE)
+    assert row.endswith(" | [methods](docs/methods.md), [their tree](docs/methods.svg) |")
 
 
 def test_every_method_option_and_preset_is_in_the_list() -> None:
@@ -135,6 +138,29 @@ def test_a_card_has_a_word_for_every_option_of_its_method() -> None:
             assert f"`{option.name}" in card, f"{name}: {option.name}"
         for preset in method.presets:
             assert f"`{preset}`" in cards[name], f"{name}: {preset}"
+
+
+def test_every_method_has_its_costs_with_bytes_where_it_sends_no_number() -> None:
+    page = (ROOT / "docs/methods.md").read_text()
+    costs = page.split("| method | numbers | extra training cost |")[1].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)`.*? \| (.*?) \|", costs, flags=re.MULTILINE))
+    assert sorted(rows) == sorted(METHODS)
+    for name, said in rows.items():
+        silent = not METHODS[name].travels
+        assert silent or not said.startswith("0") or re.search(r"P = 1,000 (bytes|down)", said), f"{name}: {said}"
+
+
+def test_a_card_tells_the_passes_that_its_server_makes_by_default() -> None:
+    cards = dict(
+        re.findall(
+            r"^## ([a-z-]+)\n(.*?)(?=^## |\Z)", (ROOT / "docs/methods.md").read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+    )
+    passes = {name: method.defaults.get("server", {}).get("epochs") for name, method in METHODS.items()}
+    told = {name: num for name, num in passes.items() if num and METHODS[name].needs_public != "no"}
+    assert set(told) == {"feddf", "fed-et", "fedkemf", "cfd"}
+    for name, num in told.items():
+        assert re.search(rf"passes\s\({num}[,)]|\b{num}\spasses", cards[name]), f"{name}: {num}"
 
 
 def test_every_setting_has_its_row() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -124,6 +125,23 @@ def test_partition_says_who_holds_what(command: Command, here: Path) -> None:
     assert (here / "runs" / "tiny-partition.png").stat().st_size > 5_000
     shown = command("partition", "tiny.toml", "--set", "data.share=0.5")
     assert "data.share = 0.5: 901 of 1,797 samples are used" in shown.out
+
+
+def test_partition_shows_the_public_part_too(command: Command, here: Path) -> None:
+    shown = command("partition", "tiny.toml")
+    assert "public" not in shown.out
+    shown = command("partition", "tiny.toml", "--set", "public.share=0.1", "--set", "public.per_round=20")
+    assert "public: 179 samples with the task's labels, 20 of them a round\n" in shown.out
+    (line,) = re.findall(r"^public, by class: (.*)$", shown.out, flags=re.MULTILINE)
+    assert line.startswith("0: ")
+    assert sum(map(int, re.findall(r": (\d+)", line))) == 179
+    x, y = np.zeros((6, 32, 32, 1), np.uint8), np.array([0, 1, 2] * 2)
+    x[:, 0, 0, 0] = np.arange(6)
+    np.savez(here / "others.npz", x=x, y=y)
+    own = ("public.name=npz", f"public.file={here / 'others.npz'}", "public.per_round=0")
+    shown = command("partition", "tiny.toml", *(word for said in own for word in ("--set", said)))
+    assert "public: 6 samples with labels of another task, 6 of them a round\n" in shown.out
+    assert "by class" not in shown.out
 
 
 @pytest.mark.parametrize(

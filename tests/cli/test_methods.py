@@ -71,6 +71,19 @@ def test_large_numbers_are_short_and_equal_ones_said_once() -> None:
     assert _both_ways(fedkd, Numbers((1, 1), (2, 1), None)) == ["≈ 1", "≈ 1 … 2"]
 
 
+def test_bytes_are_told_where_a_method_sends_no_number() -> None:
+    from fedssa.cli.methods import _both_ways
+    from fedssa.studies.catalogue import Entry
+
+    alone, cfd = (Entry(name, METHODS[name]) for name in ("standalone", "cfd"))
+    assert _both_ways(cfd, Numbers((0, 0), (0, 0), None, 179, (179, 179), (179, 1_000_000))) == [
+        "179 bytes",
+        "179 … 1 M bytes",
+    ]
+    assert _both_ways(alone, Numbers((0, 0), (0, 0), None, 0, (0, 0), (0, 0))) == ["0", "0"]
+    assert _both_ways(cfd, Numbers((5,), (0,), None, 179, (24,), (0,))) == ["5", "0"]
+
+
 def test_all_about_one_method(command: Command) -> None:
     shown = command("methods", "fedgh").out
     assert shown.startswith("FedGH: the server trains one global header")

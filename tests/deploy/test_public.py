@@ -18,6 +18,8 @@ from fedssa.deploy.signing import PUBLIC_KEY_FILE, read_order_key, signed_order
 from fedssa.deploy.site.check import preview
 from fedssa.deploy.site.respond import respond
 from fedssa.errors import DataError, SettingsError
+from fedssa.methods import FSFL, METHODS
+from fedssa.runs.directory import RunDir
 from fedssa.sites.agreement import FILE_NAME, parse_federation, read_federation, read_public
 from tests.deploy.in_process import Sites, node, record_in, said_in, sites_of, tensors_in
 from tests.deploy.test_agreement import LEAST
@@ -46,6 +48,7 @@ def test_sites_with_public_data_equal_the_simulator(tmp_path: Path) -> None:
     grid = sites.grid()
     assert list(sites.run(grid)) == without_flops(simulated.records)
     assert sites.faults() == []
+    assert [RunDir.open(path).about["public_samples"] for path in (simulated.path, tmp_path / "run")] == [30, 30]
     for asked, reply in grid.seen:
         if asked.metadata.message_type == "train":
             assert list(tensors_in(reply)) == ["outputs"]
@@ -186,17 +189,37 @@ def test_a_hello_says_a_group_if_the_method_has_groups(tmp_path: Path) -> None:
 
 
 # -- what a site is shown before it joins ----------------------------------------------------------------------
-def test_a_preview_says_what_the_server_learns_from_outputs_on_samples_that_it_knows(tmp_path: Path) -> None:
-    method = method_of("fedkt")
-    for name, section in (("fedkt", method), ("fedssa", {"name": "fedssa"})):
-        (tmp_path / name).mkdir()
-        table = tiny(data=FEW, method=section, **needs_of("fedkt"))
-        shown = preview(str(tmp_path / name / "site_0.py"), sites_of(table, tmp_path / name).federation)
-        if name == "fedssa":
-            assert shown.privacy is None
-            continue
-        assert shown.privacy is not None
-        assert re.match(r"the server knows the \d+ public samples of a round", shown.privacy)
+OUTPUTS = r"the server knows the \d+ public samples of a round, so outputs on them are as many questions"
+WHOLE, SHARED = "its whole model leaves in each round", "a small model that was trained with this site's samples leaves"
+NOTES = {
+    **dict.fromkeys(("fedmd", "fccl", "ds-fl", "cronus", "fedgems", "cfd", "fedkt"), (OUTPUTS,)),
+    **dict.fromkeys(("feddf", "fed-et"), (WHOLE,)),
+    "fedaux": (OUTPUTS, WHOLE),
+    "fedkemf": (SHARED,),
+    "fedhenn": (r"the server knows the \d+ public samples of a round, so the Gram matrix of its representations",),
+    "kt-pfl": (OUTPUTS, "the server's coefficients become a map of whose data are alike"),
+    "fsfl": (OUTPUTS, SHARED, "everybody is sent a classifier"),  # with the domains of the simulation
+    "standalone-public": (),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.needs_public != "no"])
+def test_a_preview_says_what_the_server_learns_of_a_site(tmp_path: Path, name: str) -> None:
+    table = tiny(data=FEW, method=method_of(name), **needs_of(name))
+    notes = preview(str(tmp_path / "site_0.py"), sites_of(table, tmp_path).federation).privacy
+    assert len(notes) == len(NOTES[name])
+    assert all(re.match(expected, note) for expected, note in zip(NOTES[name], notes, strict=True))
+
+
+def test_a_preview_says_nothing_of_public_samples_that_a_method_does_not_use(tmp_path: Path) -> None:
+    table = tiny(data=FEW, **needs_of("ds-fl"))
+    assert preview(str(tmp_path / "site_0.py"), sites_of(table, tmp_path).federation).privacy == []
+
+
+def test_with_a_domain_for_each_client_a_site_is_told_what_the_classifier_tells() -> None:
+    assert FSFL(domains="binary").learnt_besides == ()
+    (note,) = FSFL(domains="clients").learnt_besides
+    assert note.startswith("everybody is sent a classifier that recognises whose data a representation is of")
 
 
 def test_a_preview_shows_public_outputs_and_a_group(tmp_path: Path) -> None:
@@ -206,7 +229,7 @@ def test_a_preview_shows_public_outputs_and_a_group(tmp_path: Path) -> None:
     public = sites.federation.public
     assert public is not None
     assert shown.public == f"{len(public.samples)} samples, 30 a round, digest {public.digest[:12]} as agreed on"
-    assert shown.privacy is None  # that method does not say what travels
+    assert shown.privacy == []  # that method does not say what travels
     assert "group" not in dict(shown.hello)
     (tmp_path / "grouped").mkdir()
     grouped = sites_of(tiny(data=FEW, method={"name": f"{NEEDS}:Grouped"}), tmp_path / "grouped")

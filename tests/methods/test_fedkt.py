@@ -10,7 +10,7 @@ from fedssa.core.client import Client
 from fedssa.core.context import ServerContext
 from fedssa.core.message import num_bytes, num_params
 from fedssa.core.method import Upload
-from fedssa.core.noise import Noise
+from fedssa.core.noise import Noise, NoiseFrom
 from fedssa.core.public import public_data
 from fedssa.core.split import SplitModel
 from fedssa.core.task import Task
@@ -103,6 +103,18 @@ def test_a_clients_noise_is_added_to_the_counts_of_its_teachers_alone() -> None:
     )
     assert shown(plain) == shown(server)
     assert shown(plain) != shown(clients)
+
+
+def test_a_clients_noise_is_drawn_again_only_in_a_simulation() -> None:
+    """It overwhelms all votes, so that students learn labels that are drawn by lot."""
+    method = replace(QUICK, gamma=1e-6, noise="clients", student_epochs=20)
+
+    def votes(noise_from: NoiseFrom) -> str:
+        client = make_client(train=(0, 0, 1, 1, 2, 2), method=method, public=PUBLIC, noise_from=noise_from)
+        return str(shown(upload_of(client, Votes)))
+
+    assert votes("seed") == votes("seed")
+    assert len({votes("system") for _ in range(8)}) > 1
 
 
 def test_advice_says_what_the_noise_is_worth() -> None:

@@ -108,9 +108,13 @@ def with_counts(run_dir: RunDir, hits: tuple[int, int], **metrics: float) -> Run
 
 
 def with_colour(run_dir: RunDir, colour: object) -> RunDir:
-    """What a run writes about its method when it starts."""
+    return with_about(run_dir, colour=colour)
+
+
+def with_about(run_dir: RunDir, **about: object) -> RunDir:
+    """What a run writes about itself when it starts."""
     head = without_digest(run_dir.path / "settings.json")
-    (run_dir.path / "settings.json").write_text(json.dumps(head | {"about": {"colour": colour}}))
+    (run_dir.path / "settings.json").write_text(json.dumps(head | {"about": about}))
     return RunDir.open(run_dir.path)
 
 

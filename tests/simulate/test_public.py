@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fedssa
 from fedssa.errors import DataError, SettingsError
+from fedssa.report.read.public import num_public
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.clients import SimulatedClients
@@ -110,6 +111,7 @@ def test_their_digest_is_kept_and_others_are_refused_later(tmp_path: Path) -> No
     table = tiny(data=DATA, public=public, method={"name": f"{NEEDS}:Talking"})
     with closing(start(parse_settings(table), tmp_path / "run")) as begun:
         next(begun.rounds())
+    assert RunDir.open(tmp_path / "run").about["public_samples"] == 20
     digest = RunDir.open(tmp_path / "run").public_digest
     clients = SimulatedClients.prepared(parse_settings(table))
     assert clients.public is not None
@@ -125,6 +127,15 @@ def test_their_digest_is_kept_and_others_are_refused_later(tmp_path: Path) -> No
 def test_a_run_without_public_data_has_no_digest_of_them(tmp_path: Path) -> None:
     result = fedssa.run(tiny(data=DATA, rounds={"total": 1}), out=tmp_path / "run")
     assert RunDir.open(result.path).public_digest == ""
+    assert "public_samples" not in RunDir.open(result.path).about
+
+
+def test_a_run_tells_how_many_public_samples_are_all_of_them(tmp_path: Path) -> None:
+    table = tiny(data=DATA, public=OTHERS | {"per_round": 0}, rounds={"total": 1})
+    unused = fedssa.run(table, out=tmp_path / "unused")
+    assert num_public(RunDir.open(unused.path)) is None  # by FedSSA
+    used = fedssa.run(table | {"method": {"name": f"{NEEDS}:Talking"}}, out=tmp_path / "used")
+    assert num_public(RunDir.open(used.path)) == 120
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def _both_ways(entry: "Entry", numbers: "Numbers | str | None") -> list[str]:
     if numbers is None or isinstance(numbers, str):
         return [NONE, NONE]
     about = "≈ " if entry.sizes_vary else ""
-    return [about + _range(numbers.up), about + _range(numbers.down)]
+    ways = ((numbers.up, numbers.bytes_up), (numbers.down, numbers.bytes_down))
+    return [f"{_range(sizes)} bytes" if any(sizes) and not any(sent) else about + _range(sent) for sent, sizes in ways]
 
 
 def _range(values: tuple[int, ...]) -> str:
@@ -152,7 +153,8 @@ def _print_list() -> None:
 
 def _print_numbers(found: "list[Entry]", numbers: "Mapping[str, Numbers | str]") -> None:
     _print_table([_cells(entry.listed) + _both_ways(entry, numbers[entry.name]) for entry in found], ("up", "down"))
-    out.print("up, down: numbers that a participant sends and receives in a round, smallest … largest model")
+    out.print("up, down: numbers that a participant sends and receives in a round, smallest … largest model;")
+    out.print("bytes where it sends no floating-point number")
     if public := {each.num_public for each in numbers.values() if not isinstance(each, str)} - {0}:
         out.print(f"with public data: P = {max(public):,} public samples a round")
     if any(entry.sizes_vary and not isinstance(numbers[entry.name], str) for entry in found):

@@ -48,6 +48,10 @@ def partition(
         }
         public = clients.public
         out.print(f"public: {len(public.samples)} samples {labels_of[public.labels]}, {public.num} of them a round")
+        if public.labels == "own":
+            held = zip(names, np.bincount(public.samples.y, minlength=len(names)), strict=True)
+            line = ", ".join(f"{name}: {num:,}" for name, num in held if num)
+            out.print(f"public, by class: {line}", markup=False, no_wrap=True, overflow="ellipsis")
     if settings.data_share < 1:
         left = f"{len(clients.owners.used):,} of {len(labels):,} samples"
         out.print(f"data.share = {settings.data_share:g}: {left} are used", highlight=False)

@@ -35,8 +35,8 @@ def check(site: SiteName, federation: FederationFile = FEDERATION) -> None:
     _say(f"samples:   {shown.num_train} to train, {shown.num_val} to validate, {shown.num_test} to test")
     if shown.public:
         _say(f"public:    {shown.public}")
-    if shown.privacy:
-        _say(f"privacy:   {shown.privacy}")
+    for note in shown.privacy:
+        _say(f"privacy:   {note}")
     for choice in shown.choices or ["uploads carry no noise; all numbers are told as they are"]:
         _say(f"privacy:   {choice}")
     for advice in shown.advice:

@@ -205,6 +205,11 @@ class Method(ABC, Generic[Server, Down, Up]):
         """Tells whether it needs labels of public data."""
         return self.needs_public == "labelled"
 
+    @property
+    def learnt_besides(self) -> tuple[str, ...]:
+        """Says what server or clients learn besides what such messages tell with any method; sites are shown it."""
+        return ()
+
     # -- what the core asks ------------------------------------------------------------------------------------------
     @classmethod
     def messages(cls) -> Messages:

@@ -88,6 +88,13 @@ class FSFL(Method[Consensus, Consensus, Up]):
     digest_batch: Annotated[int, Ge(1)] = 256  # of B
     domains: Literal["clients", "binary"] = "clients"  # N + 1 of them, or private and public
 
+    @property
+    @override
+    def learnt_besides(self) -> tuple[str, ...]:
+        if self.domains == "binary":
+            return ()
+        return ("everybody is sent a classifier that recognises whose data a representation is of (method.domains)",)
+
     @override
     def server_init(self, ctx: ServerContext) -> Consensus:
         return Consensus(module_state(self._classifier(ctx.task, ctx.seed)))

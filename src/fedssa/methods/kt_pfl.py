@@ -74,6 +74,11 @@ class KTpFL(Method[Mixtures, Outputs, Outputs]):
                 f"{MOST_CLIENTS:,}; choose another method"
             )
 
+    @property
+    @override
+    def learnt_besides(self) -> tuple[str, ...]:
+        return ("the server's coefficients become a map of whose data are alike; records have only a digest of them",)
+
     @override
     def server_init(self, ctx: ServerContext) -> Mixtures:
         num = ctx.task.num_clients

@@ -88,7 +88,8 @@ class SimulatedClients:
         return self.dataset.digest, self.dataset.class_names, self.dataset.input_shape
 
     def about(self, command: str | None) -> dict[str, Any]:
-        return about(self.settings, command)
+        public = {} if self.public is None else {"public_samples": self.public.num}
+        return about(self.settings, command) | public
 
     @cached_property
     def public(self) -> Public | None:

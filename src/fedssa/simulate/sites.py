@@ -120,6 +120,8 @@ class SiteClients:
         known = about(self.federation.settings, command or self.settings.command)
         if account := self.federation.account(self.settings.privacy):
             known["privacy"] = account.table
+        if self.public is not None:
+            known["public_samples"] = self.public.num
         return {key: value for key, value in known.items() if key != "recipe"}  # it would name the stand-ins for sites
 
     def advice(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A rehearsal finds how many numbers a method would send in a recipe's federation, without training anything for real.
+"""A rehearsal finds how much a method would send in a recipe's federation, without training anything for real.
 
 The method itself runs, with the recipe's models, classes and public samples, and its messages are counted as in a run:
 so what depends on options or data is counted too. Each phase makes one step, since steps change no sizes; what
@@ -34,6 +34,8 @@ class Numbers:
     down: tuple[int, ...]
     server_flops: int | None  # of the round's few clients; None: the server does not train
     num_public: int = 0  # P, of which the numbers are, if the method uses public data
+    bytes_up: tuple[int, ...] = ()  # all that is sent: numbers, ids and counts
+    bytes_down: tuple[int, ...] = ()
 
 
 class Rehearsal:
@@ -54,6 +56,8 @@ class Rehearsal:
             tuple(client.params_down for client in record.clients),
             record.server_flops,
             0 if public is None else public.num,
+            tuple(client.bytes_up for client in record.clients),
+            tuple(client.bytes_down for client in record.clients),
         )
 
 

@@ -82,6 +82,23 @@ def test_the_numbers_of_the_table(two_seeds: dict[str, bytes]) -> None:
     assert "+20.0 [+20.0, +20.0]" in text_of(two_seeds)
 
 
+def test_p_stands_beside_numbers_and_the_missing_control_is_told(tmp_path: Path) -> None:
+    public = {"name": "slice", "share": 0.1, "per_round": 20}
+    for method in ("standalone", "ds-fl", "fedmd"):
+        table = settings(method, public=public, partition__clients=9)
+        finished_run(tmp_path / method, rounds(0.5, clients=9), table)
+    files = report(tmp_path)
+    (costs,) = (name.removesuffix(".csv") for name in files if name.endswith("-costs.csv"))
+    name = costs.rpartition("/")[2]
+    assert {method: row["P"] for method, row in rows_of(files, name).items()} == {
+        "standalone": "–",
+        "ds-fl": "20",
+        "fedmd": "20",
+    }
+    assert rows_of(files, "runs")["ds-fl"]["P"] == "20"
+    assert "compare fedmd with standalone-public, which shares nothing." in text_of(files)
+
+
 def test_every_csv_file_holds_what_is_printed_in_the_unit_of_its_column(tmp_path: Path) -> None:
     """A figure in a file and the same figure on the page are equal but for rounding, so no unit can differ."""
     for i, (method, last) in enumerate({"standalone": 0.5, "fedssa": 0.7, "fml": 0.4}.items()):

@@ -7,11 +7,21 @@ from rich.console import Console, RenderableType
 
 from fedssa.records import Outcome
 from fedssa.report.read.comparison import compare_methods
-from fedssa.report.read.summary import summarise
+from fedssa.report.read.summary import RunSummary, summarise
 from fedssa.report.tables.clients import clients_table
 from fedssa.report.tables.comparison import comparison_tables
+from fedssa.report.tables.fitted import Fitted
 from fedssa.report.tables.terminal import partition_table, run_table, runs_table
-from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_counts, with_flops, without_numbers
+from tests.report.fake_runs import (
+    Accuracy,
+    finished_run,
+    make_run,
+    settings,
+    with_about,
+    with_counts,
+    with_flops,
+    without_numbers,
+)
 
 
 def lines_of(table: RenderableType, width: int = 200) -> list[list[str]]:
@@ -33,7 +43,8 @@ def test_runs(tmp_path: Path) -> None:
     for run_dir in (first, second):
         run_dir.write_outcome(Outcome("finished", t=0))
     table = runs_table([summarise(first), summarise(second)])
-    assert row_of(table, "first") == ["first", "(fedssa)", "70.0", "first", "70.0", "30", "1.50", "1", "finished"]
+    assert row_of(table, "first")[:6] == ["first", "(fedssa)", "70.0", "first", "70.0", "30"]
+    assert row_of(table, "first")[6:] == ["132", "1.50", "1", "finished"]
     assert row_of(table, "second")[1:6] == ["(standalone)", "50.0", "-20.0", "±", "5.8"]
 
 
@@ -151,20 +162,74 @@ def test_a_comparison_of_one_seed_has_a_line_a_method_on_80_columns(tmp_path: Pa
     assert not any("no interval" in line for line in shown)
 
 
+def first_left_out(table: Fitted) -> str:
+    """The column that goes first as a terminal becomes narrower."""
+    shown = (" ".join(lines_of(table, width)[-1]) for width in range(120, 20, -1))
+    return next(line.partition(": ")[2] for line in shown if line.startswith("A wider terminal also shows: "))
+
+
 def test_bytes_are_seen_where_a_method_sends_no_number(tmp_path: Path) -> None:
-    """They take the place of the header's norm, so that the tables stay as wide as they were."""
+    """Where a line is short, they stay and the header's norm goes; without them it is the reverse."""
     rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.5, 1: 0.7, 2: 0.9}]
     usual = finished_run(tmp_path / "fedssa", rounds, settings("fedssa"))
     labels = without_numbers(finished_run(tmp_path / "cfd", rounds, settings("cfd")))
     table = runs_table([summarise(usual), summarise(labels)])
-    assert lines_of(table, 80)[1][1:] == ["%", "±", "s.e.", "val.", "%", "sent", "sent", "round", "outcome"]
+    assert lines_of(table, 80)[1][1:] == ["%", "±", "s.e.", "val.", "%", "sent", "sent", "norm", "round", "outcome"]
     assert row_of(table, "fedssa")[4:6] == ["75", "336"]  # 30 numbers up twice and 15 down once, 132 and 72 bytes
-    assert row_of(table, "cfd")[-4:-1] == ["0", "336", "1.5"]
+    assert row_of(table, "cfd")[-5:-1] == ["0", "336", "2.50", "1.5"]
     assert row_of(clients_table(labels), "0")[-2:] == ["112", "0"]
-    assert row_of(clients_table(usual), "0")[-2:] == ["1.50", "25"]
+    assert row_of(clients_table(usual), "0")[-3:] == ["1.50", "112", "25"]
+    assert first_left_out(table) == "header norm"
+    assert first_left_out(runs_table([summarise(usual)])) == "bytes sent"
+    assert first_left_out(clients_table(labels)) == "header norm"
+    assert first_left_out(clients_table(usual)) == "bytes sent"
     runs = [summarise(with_flops(run_dir, 1_000, server=7_000)) for run_dir in (usual, labels)]
     compared = lines_of(comparison_tables(compare_methods(runs, "fedssa"), "fedssa"), width=50)
     assert [words[:3] for words in compared if words[0] == "cfd"][-1] == ["cfd", "0", "168"]
+
+
+def test_p_stands_beside_the_numbers_of_methods_that_use_public_samples(tmp_path: Path) -> None:
+    """All of a set whose size an older directory does not tell are "all"."""
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    twenty, every = {"name": "slice", "share": 0.1, "per_round": 20}, {"name": "slice", "share": 0.1, "per_round": 0}
+    alone = finished_run(tmp_path / "alone", rounds, settings("standalone", public=twenty))
+    ours = finished_run(tmp_path / "ours", rounds, settings("ds-fl", public=twenty))
+    whole = with_about(finished_run(tmp_path / "whole", rounds, settings("cfd", public=every)), public_samples=179)
+    older = finished_run(tmp_path / "older", rounds, settings("mine:Own", public=every))
+    runs = [summarise(run_dir) for run_dir in (alone, ours, whole, older)]
+    compared = lines_of(comparison_tables(compare_methods(runs, "standalone"), "standalone"), width=60)
+    costs = {words[0]: words[1] for words in compared if len(words) > 1}  # the second table's rows come last
+    assert {name: costs[name] for name in ("standalone", "ds-fl", "cfd", "mine:Own")} == {
+        "standalone": "–",
+        "ds-fl": "20",
+        "cfd": "179",
+        "mine:Own": "all",
+    }
+    shown = {words[0]: words for words in lines_of(runs_table(runs), 120)}
+    assert [shown[name][-4] for name in ("alone", "ours", "whole", "older")] == ["–", "20", "179", "all"]
+    for run, line in zip(runs, (None, "P = 20 a round", "P = 179 a round", "P = all a round"), strict=True):
+        told = [" ".join(words) for words in lines_of(run_table(run))]
+        assert [text for text in told if text.startswith("public")] == ([f"public samples {line}"] if line else [])
+    plain = lines_of(comparison_tables(compare_methods([summarise(alone)], "standalone"), "standalone"), width=60)
+    assert not any("P" in words for words in plain)
+
+
+def test_who_trains_on_public_labels_is_told_from_the_control_that_does_so_alone(tmp_path: Path) -> None:
+    rounds: list[dict[int, Accuracy]] = [{}, {0: 0.5, 1: 0.7, 2: 0.9}]
+    public = {"name": "slice", "share": 0.1, "per_round": 20}
+    names = ("standalone", "fedmd", "fedgem", "ds-fl", "fedkemf", "standalone-public")
+    runs = [summarise(finished_run(tmp_path / name, rounds, settings(name, public=public))) for name in names]
+    told = "Public labels are more data to train on: compare fedmd, fedgem with standalone-public"
+
+    def shown(chosen: list[RunSummary]) -> str:
+        lines = lines_of(comparison_tables(compare_methods(chosen, "standalone"), "standalone"), width=150)
+        return "\n".join(" ".join(words) for words in lines)
+
+    assert told in shown(runs[:-1])
+    assert "Public labels" not in shown(runs)
+    assert "Public labels" not in shown([runs[0], runs[3], runs[4]])
+    mixed = settings("fedkemf", public=public, method__label_weight=0.5)
+    assert "compare fedkemf with" in shown([runs[0], summarise(finished_run(tmp_path / "mixed", rounds, mixed))])
 
 
 def test_a_method_without_a_finished_run_has_dashes_for_its_costs(tmp_path: Path) -> None:
@@ -235,11 +300,11 @@ def test_second_accuracies_are_columns_of_their_own(tmp_path: Path) -> None:
 def test_clients(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", [{}, {0: (0.5, 0.25)}, {0: (0.7, None)}, {1: 0.4}])
     table = clients_table(run_dir)
-    assert row_of(table, "0") == ["0", "cnn-1", "70.0", "10", "–", "2", "1", "1.500", "1.50", "25"]
-    assert row_of(table, "1") == ["1", "cnn-2", "40.0", "10", "40.0", "1", "2", "1.500", "3.50", "15"]
-    assert row_of(table, "2") == ["2", "cnn-1", *["–"] * 8]
+    assert row_of(table, "0") == ["0", "cnn-1", "70.0", "10", "–", "2", "1", "1.500", "1.50", "112", "25"]
+    assert row_of(table, "1") == ["1", "cnn-2", "40.0", "10", "40.0", "1", "2", "1.500", "3.50", "68", "15"]
+    assert row_of(table, "2") == ["2", "cnn-1", *["–"] * 9]
     started = clients_table(make_run(tmp_path / "start", [{0: 0.5}]))
-    assert row_of(started, "0") == ["0", "cnn-1", "50.0", "10", "50.0", "0", "start", "–", "–", "0"]
+    assert row_of(started, "0") == ["0", "cnn-1", "50.0", "10", "50.0", "0", "start", "–", "–", "0", "0"]
 
 
 def test_a_narrow_terminal_shows_fewer_columns_of_clients_and_cuts_no_name(tmp_path: Path) -> None:
@@ -260,12 +325,12 @@ def test_many_clients_are_cut_and_the_rest_summed_up(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", rounds, settings(partition__clients=60))
     table = clients_table(run_dir)
     assert table.num_rows == 40
-    assert row_of(table, "…") == ["…", "21", "more", "50.0", "210", "21", "210"]
+    assert row_of(table, "…") == ["…", "21", "more", "50.0", "210", "21", "924", "210"]
     assert clients_table(run_dir, show_all=True).num_rows == 60
     second = make_run(tmp_path / "second", rounds, settings(partition__clients=60), second="prototype")
     assert row_of(clients_table(second), "…")[3:5] == ["50.0", "25.0"]
     unheard = make_run(tmp_path / "unheard", [{}], settings(partition__clients=60))
-    assert row_of(clients_table(unheard), "…") == ["…", "21", "more", *["–"] * 8]
+    assert row_of(clients_table(unheard), "…") == ["…", "21", "more", *["–"] * 9]
 
 
 def test_partition() -> None:

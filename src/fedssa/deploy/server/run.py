@@ -199,6 +199,8 @@ def _create(federation: Federation, out: Path) -> RunDir:
         }
         if account := federation.account(federation.settings.privacy):
             about["privacy"] = account.table
+        if federation.public is not None:
+            about["public_samples"] = federation.public.num
         about_data = ("", class_names, task.input_shape, public, about, as_json(task.inputs))
         staged = RunDir(staging, federation.table, *about_data)
         fill_run_dir(staged, describe(federation.settings.run.kernel, DEVICE))

@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedssa.core.client import AnyMethod, Client
 from fedssa.core.message import num_bytes, tensors_in
+from fedssa.core.method import Kind
 from fedssa.core.public import Public
 from fedssa.core.seeds import one_thread
 from fedssa.deploy.messages import RECORD, Reply, check_norm, to_records
@@ -18,6 +19,18 @@ from fedssa.sites.site import advice_on_data, client_from, loaded
 
 SAMPLE_RUN = "0" * 32
 NUM_SIGNED = 103  # bytes of a signature, or one or two less
+OF_PUBLIC: Mapping[Kind, str] = {  # what the server can learn from what is sent about public samples
+    "outputs": "outputs on them are as many questions to this site's model: they show which classes it has seen and "
+    "hint at what it was trained on; logits tell most, labels least",
+    "Gram matrices": "the Gram matrix of its representations of them is these up to a rotation: it shows how alike "
+    "they look to this site's model, and not where they lie",
+}
+OF_MODELS: Mapping[Kind, str] = {
+    "models": "its whole model leaves in each round: the server can ask it anything and search it for what it was "
+    "trained on, such as whether a sample was",
+    "shared models": "a small model that was trained with this site's samples leaves in each round: the server can "
+    "ask it anything and search it for what it was trained on",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Preview:
     num_bytes: int
     num_payload_bytes: int
     public: str | None  # what public data it has, if the federation has some
-    privacy: str | None  # what the server can learn, if outputs on public samples are sent
+    privacy: list[str]  # what the server can learn from outputs on samples that it knows, or from models
     choices: list[str]  # what its uploads carry, and what is kept back or rounded
     advice: list[str]  # what the method says that its users should know
 
@@ -83,14 +96,12 @@ def _choices(client: Client, federation: Federation) -> list[str]:
     return [*([account.in_words] if account else []), *client.sharing.in_words]
 
 
-def _privacy(method: AnyMethod, public: Public | None) -> str | None:
-    if public is None or method.needs_public == "no" or "outputs" not in method.travels:
-        return None
-    return (
-        f"the server knows the {public.num} public samples of a round, so outputs on them are as many questions to "
-        "this site's model: they show which classes it has seen and hint at what it was trained on; logits tell most, "
-        "labels least"
-    )
+def _privacy(method: AnyMethod, public: Public | None) -> list[str]:
+    known = OF_PUBLIC if public is not None and method.needs_public != "no" else {}
+    asked = f"the server knows the {public.num} public samples of a round, so " if public is not None else ""
+    notes = [f"{asked}{known[kind]}" for kind in method.travels if kind in known]
+    notes += [OF_MODELS[kind] for kind in method.travels if kind in OF_MODELS]
+    return [*notes, *method.learnt_besides]
 
 
 def _in_words(public: Public) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from fedssa.report.read.costs import Cost, mean_cost, total
+from fedssa.report.read.public import CONTROL, num_public, uses_public_labels
 from fedssa.report.read.statistics import Difference, difference, paired, spread, with_verdicts
 from fedssa.report.read.summary import RunSummary, kinds_of
 
@@ -30,6 +31,8 @@ class MethodRow:
     measures: dict[str, float]  # mean over seeds of what clients are measured by besides accuracy
     outcome: str
     steps: float | None = None  # of SGD that a client took, mean over clients and seeds
+    num_public: int | None = None  # P, of which its numbers are; None: it uses no public samples
+    uses_public_labels: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -72,7 +75,17 @@ def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
         measures=_means([run.measures for run in finished.values()]),
         outcome=", ".join(sorted({run.outcome for run in by_seed.values()})),
         steps=statistics.fmean(run.steps for run in finished.values()) if finished else None,
+        num_public=num_public(next(iter(by_seed.values())).run_dir),
+        uses_public_labels=any(uses_public_labels(run.settings) for run in by_seed.values()),
     )
+
+
+def lacks_control(rows: Sequence[MethodRow]) -> str:
+    """Tells who trains on public labels, unless the control that does so without sharing stands beside them."""
+    using = [row.method for row in rows if row.uses_public_labels]
+    if not using or any(method.startswith(CONTROL) for method in using):
+        return ""
+    return f"Public labels are more data to train on: compare {', '.join(using)} with {CONTROL}, which shares nothing."
 
 
 def _finished(by_seed: Runs) -> Runs:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.style import Style
 from fedssa.report.read.collection import Found
-from fedssa.report.read.comparison import MethodRow
+from fedssa.report.read.comparison import MethodRow, lacks_control
 from fedssa.report.read.groups import REFERENCE, Group, title
 from fedssa.report.read.paper import paper_percent
 from fedssa.report.read.statistics import Difference, in_words, points, trust
@@ -71,7 +71,7 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
             )
             for row in rows
         ),
-        notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows)),
+        notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows), *filter(None, [lacks_control(rows)])),
         foot=trust(row.difference for row in rows) or "",
         commands=tuple((_what(group, run), _command(run)) for run in group.runs),
     )

@@ -45,6 +45,7 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Fitted:
     def measure(name: str) -> Shown:
         return column(name.replace(" ", "\n"), lambda client: _measure(name, client), 6)
 
+    ranks = (11, 9) if is_hidden_by_numbers(client.traffic for client in heard.values()) else (9, 11)
     names = [*map(run_dir.client_name, range(shown)), *([] if rest is None else [f"… {len(models) - shown} more"])]
     return Fitted(
         [
@@ -58,9 +59,8 @@ def clients_table(run_dir: RunDir, *, show_all: bool = False) -> Fitted:
             column("rounds", lambda client: str(client.traffic.num_participations), 4, _participations),
             column("last\nround", lambda client: "start" if client.last_round < 0 else str(client.last_round), 7),
             column("loss", lambda client: number_text(client.last.loss, ".3f"), 8),
-            column(BYTES_SENT, lambda client: short(client.traffic.bytes), 9, _bytes)
-            if is_hidden_by_numbers(client.traffic for client in heard.values())
-            else column(HEADER_NORM, lambda client: number_text(client.last.header_norm, ".2f"), 9),
+            column(HEADER_NORM, lambda client: number_text(client.last.header_norm, ".2f"), ranks[0]),
+            column(BYTES_SENT, lambda client: short(client.traffic.bytes), ranks[1], _bytes),
             column("numbers\nsent", lambda client: short(client.traffic.numbers), 10, _numbers),
         ]
     )

@@ -6,8 +6,9 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from fedssa.report.read.comparison import MethodRow
+from fedssa.report.read.comparison import MethodRow, lacks_control
 from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short
+from fedssa.report.read.public import public_text
 from fedssa.report.read.statistics import Difference, in_words, points, trust
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.fitted import Fitted, Shown
@@ -17,7 +18,8 @@ from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
     told = trust(row.difference for row in rows)
-    return Group(_accuracies(rows, reference), *_below(told), _costs(rows), *_below(_unreached(rows)))
+    below = (*_below(told), *_below(lacks_control(rows)))
+    return Group(_accuracies(rows, reference), *below, _costs(rows), *_below(_unreached(rows)))
 
 
 def _below(sentence: str | None) -> list[Padding]:
@@ -69,7 +71,14 @@ def _costs(rows: Sequence[MethodRow]) -> Fitted:
     ranks = (1, rank_of_bytes, 3, *(7 for _ in extra), 2, 4, 5)
     cells = [[*_per_round_cells(row.per_round, extra), *_to_target_cells(row.to_target)] for row in rows]
     columns = zip((*per_round, *to_target), zip(*cells, strict=True), ranks, strict=True)
-    return Fitted([_names(rows), *(Shown(heading, values, rank) for heading, values, rank in columns)])
+    return Fitted([_names(rows), *_public(rows), *(Shown(heading, values, rank) for heading, values, rank in columns)])
+
+
+def _public(rows: Sequence[MethodRow]) -> list[Shown]:
+    """Shows P beside the numbers of methods that send something of public samples."""
+    known = [row.num_public for row in rows]
+    cells = [NOTHING if num is None else public_text(num) for num in known]
+    return [] if set(known) == {None} else [Shown("P", cells)]
 
 
 def _interval(difference: Difference | None) -> str:

@@ -6,6 +6,7 @@ from fedssa.report.figures.style import Style
 from fedssa.report.read.comparison import TARGET_SHARE, MethodRow
 from fedssa.report.read.costs import Cost, extra_flops
 from fedssa.report.read.groups import REFERENCE, Group, title
+from fedssa.report.read.public import public_text
 from fedssa.report.tables.accuracy import METHOD, in_order, method_cell
 from fedssa.report.tables.table import Cell, Column, Table, amount, number, with_best
 
@@ -15,6 +16,7 @@ PER_ROUND = (
     Column("bytes a round", "all that was sent, up and down, by all clients: numbers, ids and counts"),
     Column("FLOPs a round", "of the clients’ training"),
 )
+PUBLIC = Column("P", "public samples of a round, which the numbers and bytes of methods that use them depend on")
 EXTRA_FLOPS = {
     "server": Column("server FLOPs a round", "of training at the server; not in the FLOPs of the clients’ training"),
     "tuning": Column("tuning FLOPs a round", "of what clients train after the upload; not in the FLOPs before it"),
@@ -38,9 +40,23 @@ def cost_table(group: Group, styles: Mapping[str, Style], name: str) -> Table:
     rows = in_order(group, styles)
     ours = next((row.to_target for row in rows if row.method == OURS), None)
     extra = extra_flops(row.per_round for row in rows)
-    columns = (METHOD, *PER_ROUND, *(EXTRA_FLOPS[kind] for kind in extra), *TO_TARGET, *(TIMES if ours else ()))
-    cells = ((method_cell(row.method, styles), *_per_round(row, extra), *_to_target(row, ours)) for row in rows)
+    public = [PUBLIC] if any(row.num_public is not None for row in rows) else []
+    extra_columns = (EXTRA_FLOPS[kind] for kind in extra)
+    columns = (METHOD, *public, *PER_ROUND, *extra_columns, *TO_TARGET, *(TIMES if ours else ()))
+    cells = (
+        (
+            method_cell(row.method, styles),
+            *([public_cell(row.num_public)] if public else []),
+            *_per_round(row, extra),
+            *_to_target(row, ours),
+        )
+        for row in rows
+    )
     return with_best(Table(f"{name}-costs", f"{title(group)}: costs", columns, tuple(cells)))
+
+
+def public_cell(num: int | None) -> Cell:
+    return number(None) if num is None else Cell(public_text(num), num or None)
 
 
 def _per_round(row: MethodRow, extra: Sequence[str]) -> list[Cell]:

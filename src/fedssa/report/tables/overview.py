@@ -7,8 +7,10 @@ from fedssa.report.figures.style import Style
 from fedssa.report.read.collection import Found
 from fedssa.report.read.groups import Group, differing_settings, flat, title
 from fedssa.report.read.paper import paper_percent
+from fedssa.report.read.public import num_public
 from fedssa.report.read.summary import kinds_of
 from fedssa.report.tables.accuracy import NOT_TUNED, second_accuracy
+from fedssa.report.tables.costs import PUBLIC, public_cell
 from fedssa.report.tables.table import NOTHING, Cell, Column, Table, amount, number, percent, with_best
 
 MOST_COLUMNS = 12
@@ -60,6 +62,8 @@ def runs_table(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table:
         tables = [t | {DIGEST: run.summary.run_dir.data_digest[:12]} for t, (*_, run) in zip(tables, runs, strict=True)]
     differing = [key for key in differing_settings(tables) if key not in HIDDEN]
     kinds = kinds_of(run.summary.second_accuracies for *_, run in runs)
+    public = {run.name: num_public(run.summary.run_dir) for *_, run in runs}
+    with_public = any(num is not None for num in public.values())
     columns = [
         Column("run", number=False),
         Column("experiment", "its number above"),
@@ -72,11 +76,17 @@ def runs_table(groups: Sequence[Group], styles: Mapping[str, Style]) -> Table:
         Column("best by val., %"),
         Column("numbers sent", "floating-point numbers, up and down"),
         Column("bytes sent", "all that was sent, up and down"),
+        *([PUBLIC] if with_public else []),
         Column("s a round", "the median"),
     ]
     columns += [Column(key, number=_numeric([table.get(key) for table in tables])) for key in differing]
     rows = [
-        (*_facts(index, group, run, styles, kinds), *(_setting(table.get(key)) for key in differing))
+        (
+            *_facts(index, group, run, styles, kinds),
+            *([public_cell(public[run.name])] if with_public else []),
+            number(run.summary.seconds_per_round, ".3g"),
+            *(_setting(table.get(key)) for key in differing),
+        )
         for (index, group, run), table in zip(runs, tables, strict=True)
     ]
     note = "Settings that are the same in all runs are left out." if len(runs) > 1 else ""
@@ -98,7 +108,6 @@ def _facts(index: int, group: Group, run: Found, styles: Mapping[str, Style], ki
         percent(summary.best_round and summary.best_round.test),
         amount(summary.traffic.numbers),
         amount(summary.traffic.bytes),
-        number(summary.seconds_per_round, ".3g"),
     ]
 
 

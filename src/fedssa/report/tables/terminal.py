@@ -13,6 +13,7 @@ from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.text_curve import curve
 from fedssa.report.read.architectures import by_architecture
 from fedssa.report.read.costs import Cost, extra_flops, is_hidden_by_numbers, short, total
+from fedssa.report.read.public import num_public, public_text
 from fedssa.report.read.summary import (
     ClientAccuracy,
     RunSummary,
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 MOST_ARCHITECTURES = 8  # of which a run's summary tells
-HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes take the norm's place
+HEADER_NORM, BYTES_SENT = "header\nnorm", "bytes\nsent"  # where numbers hide what is sent, bytes stay before the norm
 MAX_ROWS = 40  # of clients, before an ellipsis
 NOTHING = "–"
 
@@ -44,7 +45,7 @@ NOTHING = "–"
 def runs_table(summaries: Sequence[RunSummary]) -> Fitted:
     """Makes a row a run. Differences are to the first run, in percentage points, only where they mean something."""
     kinds = kinds_of(summary.second_accuracies for summary in summaries)
-    in_bytes = is_hidden_by_numbers(summary.traffic for summary in summaries)
+    ranks = (8, 6) if is_hidden_by_numbers(summary.traffic for summary in summaries) else (6, 8)
     named = zip(run_names([s.run_dir for s in summaries]), summaries, strict=True)
     names = [name if name == summary.method else f"{name} ({summary.method})" for name, summary in named]
 
@@ -62,9 +63,9 @@ def runs_table(summaries: Sequence[RunSummary]) -> Fitted:
             column("vs first\n± s.e.", lambda run: _difference(run, summaries[0]), 1),
             column("best by\nval. %", lambda run: percent_text(run.best_round and run.best_round.test), 4),
             column("numbers\nsent", lambda run: short(run.traffic.numbers), 5),
-            column(BYTES_SENT, lambda run: short(run.traffic.bytes), 6)
-            if in_bytes
-            else column(HEADER_NORM, lambda run: number_text(run.header_norm, ".2f"), 6),
+            column(BYTES_SENT, lambda run: short(run.traffic.bytes), ranks[1]),
+            *([column("P", _public, 5)] if any(num_public(run.run_dir) is not None for run in summaries) else []),
+            column(HEADER_NORM, lambda run: number_text(run.header_norm, ".2f"), ranks[0]),
             column("s per\nround", lambda run: number_text(run.seconds_per_round, ".3g"), 7),
             Shown("outcome", [_outcome(summary) for summary in summaries], 2, left=True, folded=True),
         ]
@@ -96,6 +97,7 @@ def run_table(summary: RunSummary) -> Table:
         "spread over clients": f"{percent_text(summary.std_over_clients)} points (standard deviation)",
         "worst client": _who(summary, worst),
         "best client": _who(summary, best),
+        **({} if num_public(summary.run_dir) is None else {"public samples": f"P = {_public(summary)} a round"}),
         "numbers sent": f"{traffic.numbers:,} (up {traffic.numbers_up:,}, down {traffic.numbers_down:,})",
         "a client and round": f"{number_text(traffic.numbers_per_participation, ',.0f')} numbers",
         "bytes sent": f"{traffic.bytes:,} (up {traffic.bytes_up:,}, down {traffic.bytes_down:,})",
@@ -116,6 +118,11 @@ def run_table(summary: RunSummary) -> Table:
     for name, fact in facts.items():
         table.add_row(Text(name), Text(fact))
     return table
+
+
+def _public(summary: RunSummary) -> str:
+    num = num_public(summary.run_dir)
+    return NOTHING if num is None else public_text(num)
 
 
 def _privacy(summary: RunSummary) -> dict[str, str]:
