@@ -16,6 +16,7 @@ import fedssa
 from fedssa.errors import DataError, FedSSAWarning, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.simulate.engine.workers import MAX_DEATHS
+from tests.python import Program
 from tests.tiny import tiny, tree, without_digest
 
 ROOT = Path(__file__).parents[2]
@@ -73,9 +74,9 @@ def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
     settings = tiny(rounds={"total": 5}, local={"epochs": 30})
     whole = fedssa.run(settings, out=tmp_path / "whole")
     code = f"import fedssa; fedssa.run({settings!r}, out={str(tmp_path / 'killed')!r}, workers=2)"
-    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, cwd=ROOT)
+    process = Program("-c", code, env=ENV, cwd=ROOT)
     kills = 0
-    while process.poll() is None:
+    while process.runs:
         time.sleep(0.4)
         trained = tmp_path / "killed" / "rounds.jsonl"
         if kills < MAX_DEATHS - 1 and trained.exists() and trained.stat().st_size > 0:
@@ -83,7 +84,8 @@ def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
             if workers:
                 os.kill(int(workers[kills % len(workers)]), signal.SIGKILL)
                 kills += 1
-    assert process.returncode == 0
+    ended = process.end()
+    assert ended.returncode == 0, ended.stderr
     assert kills == MAX_DEATHS - 1  # one more over the same client is refused
     assert (tmp_path / "killed" / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
 
