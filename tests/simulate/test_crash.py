@@ -17,9 +17,10 @@ from fedssa.errors import DataError, FedSSAWarning, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.simulate.engine.workers import MAX_DEATHS
 from tests.python import Program
-from tests.tiny import tiny, tree, without_digest
+from tests.tiny import FEW, tiny, tree, without_digest
 
 ROOT = Path(__file__).parents[2]
+TABLE = tiny(data=FEW)
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
 
@@ -145,7 +146,7 @@ def test_records_that_are_shorter_than_committed_are_refused(tmp_path: Path) -> 
         fedssa.resume(out)
     assert tree(out / "store") == before  # nothing is lost: put the records back, and it goes on
     (out / "rounds.jsonl").write_bytes(content)
-    assert fedssa.resume(out).records == fedssa.run(tiny(), out=tmp_path / "whole").records
+    assert fedssa.resume(out).records == fedssa.run(TABLE, out=tmp_path / "whole").records
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_damaged_last_round_is_run_again_from_the_commit_before(tmp_path: Path
         flipped(*last_state(out))
     with pytest.warns(FedSSAWarning, match=r"[^:]: .*; the run goes on from the commit before, with round 1$"):
         resumed = fedssa.resume(out)
-    whole = fedssa.run(tiny(), out=tmp_path / "whole")
+    whole = fedssa.run(TABLE, out=tmp_path / "whole")
     assert rounds.read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
     assert tree(resumed.path / "models") == tree(whole.path / "models")
 
@@ -217,14 +218,14 @@ def test_timings_are_not_worth_dying_for(tmp_path: Path) -> None:
 
 
 def test_a_store_left_by_a_kill_at_the_very_end_is_removed(tmp_path: Path) -> None:
-    result = fedssa.run(tiny(), out=tmp_path / "run")
+    result = fedssa.run(TABLE, out=tmp_path / "run")
     (result.path / "store").mkdir()
     fedssa.resume(result.path)
     assert not (result.path / "store").exists()
 
 
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
-    whole = fedssa.run(tiny(), out=tmp_path / "run")
+    whole = fedssa.run(TABLE, out=tmp_path / "run")
     assert fedssa.resume(tmp_path / "run") == whole
     assert not RunDir.open(tmp_path / "run").store.exists()
 
@@ -234,7 +235,7 @@ def _stopped(tmp_path: Path, rounds: int = 2) -> Path:
     from fedssa.settings.recipe import parse_settings
     from fedssa.simulate.run import start
 
-    begun = start(parse_settings(tiny()), tmp_path / "stopped")
+    begun = start(parse_settings(TABLE), tmp_path / "stopped")
     for record in begun.rounds():
         if record.t == rounds - 1:
             break
