@@ -24,7 +24,7 @@ _context.set_forkserver_preload(NOT_OURS)
 
 
 class Program:
-    """`python -c CODE` or `python -m MODULE ARGS…`, started; no file may grow beyond `limit` bytes."""
+    """`python -c CODE`, `python -m MODULE` or `python FILE`, started; no file may grow beyond `limit` bytes."""
 
     def __init__(
         self, *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, limit: int | None = None
@@ -62,7 +62,7 @@ class Program:
 def python(
     *args: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs `python -c CODE` or `python -m MODULE ARGS…` to its end."""
+    """Runs `python -c CODE`, `python -m MODULE` or `python FILE`, with arguments, to its end."""
     return Program(*args, cwd=cwd, env=env).end()
 
 
@@ -79,13 +79,16 @@ def _become(args: tuple[str, ...], cwd: str, env: dict[str, str], said: list[Pat
     os.environ.update(env)
     os.chdir(cwd)
     own = env.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [cwd, *filter(None, own), *(folder for folder in sys.path if folder and folder not in own)]
-    kind, what, *rest = args
+    kind, what, *rest = args if args[0] in ("-c", "-m") else ("", *args)
+    beside = cwd if kind else str(Path(what).parent.resolve())
+    sys.path[:] = [beside, *filter(None, own), *(folder for folder in sys.path if folder and folder not in own)]
     sys.argv = [kind if kind == "-c" else what, *rest]
     sys.orig_argv[:] = [sys.executable, *args]
     try:
         if kind == "-c":
             exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 (what a test has written)
+        elif not kind:
+            runpy.run_path(what, run_name="__main__")
         else:
             runpy.run_module(what, run_name="__main__", alter_sys=True)
     finally:

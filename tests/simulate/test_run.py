@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fedssa.errors import ClientError, DataError, ModelError, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
+from tests.python import python
 from tests.tiny import FEW, TINY, tiny
 
 
@@ -336,7 +336,7 @@ def test_modules_beside_a_script_are_found_by_workers(tmp_path: Path) -> None:
     settings = tiny(models={"archs": ["nets:mine"]}, rounds={"total": 1})
     code = f"import fedssa\nprint(fedssa.run({settings!r}, out='run', workers=2).accuracy)\n"
     (tmp_path / "scripts" / "go.py").write_text(code)
-    done = subprocess.run([sys.executable, "scripts/go.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python("scripts/go.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
