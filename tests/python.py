@@ -75,6 +75,7 @@ def _become(args: tuple[str, ...], cwd: str, env: dict[str, str], said: list[Pat
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
         os.dup2(descriptor, standard)
         os.close(descriptor)
+    sys.dont_write_bytecode = bool(env.get("PYTHONDONTWRITEBYTECODE"))
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
