@@ -57,6 +57,10 @@ demo: $(VENV)/.base
 	@echo "models:  $(DEMO)/fedssa/models; load one in $(BIN)/python:"
 	@echo "         import fedssa; model = fedssa.load_client('$(DEMO)/fedssa', 0)"
 
+# What one process has compiled the others need not: without it, every worker compiles all tests, and every program all
+# sources, which takes a minute of each core.
+test test-torch test-system: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 -m 'not system'
 

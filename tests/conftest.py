@@ -244,6 +244,12 @@ def _same_tensor(a: Tensor, b: Tensor) -> bool:
 
 # -- which worker runs what --------------------------------------------------------------------------------------------
 TOGETHER = ("tests/methods/test_adding.py", "tests/test_runtimes_agree.py::test_serial_equals_pool")  # dear fixtures
+BY_CASE = (  # what tests of one parameter share: rounds of a method, or the records of a folder
+    "tests/methods/test_contract.py",
+    "tests/methods/test_contract_messages.py",
+    "tests/methods/test_federations_against_naive.py",
+    "tests/test_results.py",
+)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -251,6 +257,8 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     @override
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.endswith("]") and nodeid.startswith(BY_CASE):
+            return f"{nodeid.partition('::')[0]}[{nodeid.partition('[')[2]}"
         return next((start for start in TOGETHER if nodeid.startswith(start)), nodeid)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedssa.report.page.report import contents
 from fedssa.report.read.collection import Found, Gathered, gather
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
-from fedssa.studies.paper import every_run
+from fedssa.studies.paper import PaperRun, every_run
 from tests.python import python
 from tests.report.fake_runs import finished_run, make_run, settings
 from tests.results import ANSWER, ATTACKED, BLOCK, FIRST, FOLDERS, PAGES, RESULTS, ROOT, attacked, filled, tables_of
@@ -36,11 +37,15 @@ def runs(folder: Path) -> tuple[Found, ...]:
     return gathered.runs
 
 
+@cache
+def planned() -> dict[str, PaperRun]:
+    return {run.path: run for seed in range(5) for _, run in every_run(seed, header_scales=(1.0, 3.0))}
+
+
 def test_every_record_is_of_a_whole_run_that_a_command_repeats(folder: Path, runs: tuple[Found, ...]) -> None:
-    planned = {run.path: run for seed in range(5) for _, run in every_run(seed, header_scales=(1.0, 3.0))}
     for found in runs:
         run_dir = RunDir.open(found.path)
-        run = planned[str(found.path.relative_to(folder / "records"))]
+        run = planned()[str(found.path.relative_to(folder / "records"))]
         assert parse_settings(run.table()).are_those_of(run_dir.settings)
         if may_diverge(run_dir.settings) and found.summary.outcome.startswith("diverged"):
             continue

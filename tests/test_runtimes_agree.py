@@ -15,7 +15,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from fedssa.studies.plan import one_pool, plan, run_all
 from tests.real_data import DATA, real_data
-from tests.tiny import FEW, method_of, needs_of, tiny
+from tests.tiny import tiny, two_rounds_of
 
 CNN = {"archs": ["cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"], "width": 500}
 
@@ -71,25 +71,21 @@ def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     assert set(digests(one)).isdisjoint(digests(other))
 
 
-def settings_of(name: str) -> dict[str, Any]:
-    return tiny(data=FEW, method=method_of(name), **{"rounds": {"total": 2}, **needs_of(name)})
-
-
 @pytest.fixture(scope="module")
 def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every method and preset, one after another on the same two workers."""
     folder = tmp_path_factory.mktemp("pooled")
     with one_pool(folder, 2) as pool:
         for name in (*METHODS, *PRESETS):
-            run_all(plan(settings_of(name), [name], 1, folder, keep_models=True), pool, lambda *_: None)
+            run_all(plan(two_rounds_of(name), [name], 1, folder, keep_models=True), pool, lambda *_: None)
     return folder
 
 
 @pytest.mark.parametrize("name", [*METHODS, *PRESETS])
 def test_serial_equals_pool_and_stopped_and_resumed_for_every_method(tmp_path: Path, pooled: Path, name: str) -> None:
-    serial = fedssa.run(settings_of(name), out=tmp_path / "serial")
+    serial = fedssa.run(two_rounds_of(name), out=tmp_path / "serial")
     assert (pooled / f"{name}-s7" / "rounds.jsonl").read_bytes() == (serial.path / "rounds.jsonl").read_bytes()
-    with closing(start(parse_settings(settings_of(name)), tmp_path / "stopped")) as begun:
+    with closing(start(parse_settings(two_rounds_of(name)), tmp_path / "stopped")) as begun:
         for record in begun.rounds():
             if record.t == 0:
                 break

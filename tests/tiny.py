@@ -68,6 +68,11 @@ def needs_of(name: str) -> dict[str, Any]:
     return models | public | rounds
 
 
+def two_rounds_of(name: str) -> dict[str, Any]:
+    """The recipe of a method or preset with which runtimes are compared."""
+    return tiny(data=FEW, method=method_of(name), **{"rounds": {"total": 2}, **needs_of(name)})
+
+
 def tree(path: Path) -> dict[str, bytes]:
     """Every file below a folder, to see that nothing was changed."""
     return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}

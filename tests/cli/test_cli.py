@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shlex
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from fedssa.data.digits import Digits
 from fedssa.runs.directory import RunDir, fill_run_dir
 from fedssa.settings.command import command_of
 from fedssa.simulate.saved_models import known
+from tests.python import Program
 from tests.tiny import TINY, tree
 
 RECIPE = """
@@ -248,29 +248,17 @@ def test_help_and_lists_need_no_torch() -> None:
         assert text in done.stdout
 
 
-def start_program(here: Path, *args: str, limit: int | None = None) -> subprocess.Popen[str]:
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit or 0, limit or 0))
-
-    return subprocess.Popen(
-        [sys.executable, "-m", "fedssa", "run", "tiny.toml", "--out", "run", *args],
-        cwd=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=small_files if limit else None,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+def start_program(here: Path, *args: str, limit: int | None = None) -> Program:
+    return Program("-m", "fedssa", "run", "tiny.toml", "--out", "run", *args, cwd=here, limit=limit)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_full_disk_is_one_line_and_the_run_can_go_on(here: Path, workers: str) -> None:
     """No file may grow beyond 300 kB: the settings fit, the clients' states do not, and the data are there already."""
     prepare(Digits())
-    program = start_program(here, "--workers", workers, limit=300_000)
-    _, err = program.communicate()
-    assert program.returncode == 2
-    line = err.splitlines()[-1]
+    ended = start_program(here, "--workers", workers, limit=300_000).end()
+    assert ended.returncode == 2
+    line = ended.stderr.splitlines()[-1]
     assert line.startswith("error: run: cannot be written (File too large); free some space, then: fedssa run --resume")
     whole = fedssa.run(TINY, out=here / "whole")
     assert fedssa.resume(here / "run").records == whole.records
@@ -280,11 +268,12 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(here: Path, workers: str)
 def test_ctrl_c_says_how_to_go_on(here: Path, workers: str) -> None:
     program = start_program(here, "--workers", workers, "--set", "rounds.total=400")
     rounds = here / "run" / "rounds.jsonl"
-    while program.poll() is None and not (rounds.exists() and rounds.read_bytes().count(b"\n") >= 3):
+    while program.runs and not (rounds.exists() and rounds.read_bytes().count(b"\n") >= 3):
         time.sleep(0.02)
-    program.send_signal(signal.SIGINT)
-    _, err = program.communicate(timeout=60)
-    assert program.returncode == 130, err
+    program.kill(signal.SIGINT)
+    ended = program.end()
+    err = ended.stderr
+    assert ended.returncode == 130, err
     stopped = re.search(r"stopped after round (\d+) of 400; to continue: fedssa run --resume run", err)
     assert stopped, err
     assert "Traceback" not in err

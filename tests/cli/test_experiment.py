@@ -2,8 +2,6 @@
 
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import EXPERIMENTS, experiment_command, runs_of
 from fedssa.studies.plan import Planned
 from tests.cli.test_cli import Command, command, here  # noqa: F401
+from tests.python import Program, python
 from tests.tiny import tree
 
 AT_MOST = 180.0  # seconds, for all of them
@@ -26,8 +25,11 @@ AT_MOST = 180.0  # seconds, for all of them
 
 # Some methods of the experiments that have all; each of the others runs in tests of its own.
 SOME: dict[str, tuple[str, ...]] = {
-    "every-method": ("standalone", "fedgh", "fedbabu"),
-    "every-public": ("standalone-public", "feddf", "cfd"),
+    **dict.fromkeys(("table-hetero", "curves", "individual", "tradeoff"), ("standalone", "fedssa", "fedproto")),
+    "table-homo": ("fedssa", "fedavg"),
+    "groups": ("fedssa-groups", "groups-svd", "fedssa-plus-convex-x3"),
+    "every-method": ("standalone", "fedgh"),
+    "every-public": ("standalone-public", "ds-fl"),
     "hostile": ("fedavg", "fedavg-median"),
     "privacy": ("fedssa-sigma0", "fedssa-sigma0.1"),
 }
@@ -55,8 +57,10 @@ def test_all_experiments_in_small(command: Command, here: Path) -> None:  # noqa
         assert len(kept["labels"]) > 10
 
     before = tree(here / "all")
-    again = command("experiment", "tradeoff", "--scale", "smoke", "--out", "all")
-    assert "10 runs, 10 there already, 0 left" in again.err
+    again = command(
+        "experiment", "tradeoff", "--scale", "smoke", "--out", "all", "--methods", ",".join(SOME["tradeoff"])
+    )
+    assert "3 runs, 3 there already, 0 left" in again.err
     assert "nothing is left to run" in again.err
     assert "vs standalone" in again.out
     assert tree(here / "all") == before
@@ -171,17 +175,14 @@ def test_one_display_over_all_runs_and_what_diverged_is_not_waited_for() -> None
 
 
 def test_ctrl_c_stops_and_the_same_command_continues(tmp_path: Path) -> None:
-    args = [sys.executable, "-m", "fedssa", "experiment", "tsne", "--scale", "smoke", "--out", "all", "--workers", "1"]
-    program = subprocess.Popen(args, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    assert program.stderr is not None
-    for line in program.stderr:
-        if "round 0" in line:
-            program.send_signal(signal.SIGINT)
-            break
-    said = program.stderr.read()
-    program.stderr.close()
-    assert program.wait() == 130
-    assert "stopped; the same command continues" in said
-    done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
+    args = ("-m", "fedssa", "experiment", "tsne", "--scale", "smoke", "--out", "all", "--workers", "1")
+    program = Program(*args, cwd=tmp_path)
+    while program.runs and not any(file.stat().st_size for file in tmp_path.rglob("rounds.jsonl")):
+        time.sleep(0.01)
+    program.kill(signal.SIGINT)
+    stopped = program.end()
+    assert stopped.returncode == 130
+    assert "stopped; the same command continues" in stopped.stderr
+    done = python(*args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of them begun" in done.stderr

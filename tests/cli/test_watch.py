@@ -21,6 +21,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.follow import Watched
 from fedssa.runs.lock import RunLock
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
+from tests.python import python
 from tests.report.fake_runs import make_run, settings
 from tests.tiny import tiny, tree
 
@@ -154,9 +155,9 @@ def test_a_folder_is_over_when_all_ended_and_nobody_starts_another(tmp_path: Pat
 
 def test_a_comparison_is_watched_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    compare = [sys.executable, "-m", "fedssa", "compare", "tiny.toml", "--methods", "standalone,fd", "--out", "all"]
+    compare = ("-m", "fedssa", "compare", "tiny.toml", "--methods", "standalone,fd", "--out", "all", "--workers", "1")
     with subprocess.Popen([*WATCH, "all"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as watching:
-        subprocess.run([*compare, "--workers", "1"], cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+        assert python(*compare, cwd=tmp_path).returncode == 0
         said, _ = watching.communicate(timeout=60)
     assert watching.returncode == 0
     assert "standalone-s7: round 3 of 3" in said

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score, recall_score
 
 from fedssa.core.evaluation import Measures, Metric, evaluate
 from fedssa.core.training import LocalData
@@ -42,6 +41,8 @@ def test_counts_are_of_the_classes_that_the_test_samples_have() -> None:
 @given(PAIRS)
 @settings(max_examples=30)
 def test_balanced_accuracy_and_macro_f1_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    from sklearn.metrics import f1_score, recall_score  # which takes longer than all tests here
+
     scores = scores_of(pairs)
     assert scores.per_class is not None
     answers, labels = zip(*pairs, strict=True)

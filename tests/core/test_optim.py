@@ -1,7 +1,5 @@
 """Our optimisers are torch's fused ones to the last bit, and any other of torch's can be used."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedssa.core.optim import OPTIMISERS, SGD, Adam, AdamW, FromTorch, Optimiser
+from tests.python import python
 
 SHAPES = [(5, 3), (7,), (2, 3, 4, 4), (1,)]
 STEPS = 10
@@ -362,5 +361,5 @@ for cls in OPTIMISERS.values():
     assert p.tolist() != [1.0, 1.0]
 print(sorted(name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = python("-c", code)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,7 @@ from fedssa.runs.directory import RunDir
 from tests.conftest import KERNELS
 from tests.deploy.in_process import over_the_wire, sites_of, tensors_in
 from tests.report.tables.test_terminal import lines_of
-from tests.tiny import FEW, method_of, needs_of, tiny
-
-
-def settings_of(name: str) -> dict[str, Any]:
-    return tiny(data=FEW, method=method_of(name), **needs_of(name))
+from tests.tiny import tiny, two_rounds_of
 
 
 def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
@@ -32,8 +27,8 @@ def without_flops(records: tuple[RoundRecord, ...]) -> list[RoundRecord]:
 
 @pytest.mark.parametrize("name", [*(n for n, cls in METHODS.items() if not cls.simulation_only), *PRESETS])
 def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -> None:
-    simulated = fedssa.run(settings_of(name), out=tmp_path / "simulated")
-    sites = sites_of(settings_of(name), tmp_path)
+    simulated = fedssa.run(two_rounds_of(name), out=tmp_path / "simulated")
+    sites = sites_of(two_rounds_of(name), tmp_path)
     grid = sites.grid()
     assert list(sites.run(grid)) == without_flops(simulated.records)
     assert sites.faults() == []
@@ -43,7 +38,7 @@ def test_sites_equal_the_simulator_for_every_method(tmp_path: Path, name: str) -
 
 def test_the_bytes_of_all_messages_are_counted_and_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "flwr")
-    sites = sites_of(settings_of("fedssa"), tmp_path)
+    sites = sites_of(two_rounds_of("fedssa"), tmp_path)
     grid = sites.grid()
     list(sites.run(grid))
     down, up = (sum(over_the_wire(message)[1] for message in way) for way in zip(*grid.seen, strict=True))

@@ -127,7 +127,8 @@ def _clients(table: str) -> SimulatedClients:
 def rounds_of(table: Table) -> Iterator[Table]:
     clients = _clients(json.dumps(table))
     federation, settings = Watched(clients), clients.settings
-    for record, server in run_rounds(settings.method, federation, clients.server_context(), settings.rounds):
+    context = clients.server_context()
+    for record, server in run_rounds(settings.method, federation, context, settings.rounds, evaluate_start=False):
         yield {"t": record.t, "server": bits(tensors_in(server).values()), "clients": federation.noted}
 
 

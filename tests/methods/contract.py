@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Annotated, Any, NamedTuple, get_origin
 
 import torch
@@ -136,6 +137,36 @@ def tiny_of(method: AnyMethod, train: Sequence[Sequence[int]] = TRAIN, local: Lo
     clients = [client_for(method, k, labels, task, local) for k, labels in enumerate(train)]
     training = Training(batch_size=2, lr=0.1)
     return Tiny(method, clients, ServerContext(task, SEED, public_for(method), training=training))
+
+
+class Played(NamedTuple):
+    """All rounds of a method, which many tests look at and none may change; `rounds` are those of `Tiny.play`."""
+
+    tiny: Tiny
+    rounds: list[Round]
+
+
+class Exchanged(NamedTuple):
+    """All exchanges of a method, which many tests look at and none may change."""
+
+    tiny: Tiny
+    exchanges: list[Exchange]
+
+
+@cache
+def played(method: AnyMethod) -> Played:
+    tiny = tiny_of(method)
+    return Played(tiny, list(tiny.play()))
+
+
+@cache
+def exchanged(method: AnyMethod) -> Exchanged:
+    tiny, exchanges = tiny_of(method), list[Exchange]()
+    server = tiny.start()
+    for t in tiny.rounds:
+        exchanges.append(tiny.one_round(server, t))
+        server = exchanges[-1].server
+    return Exchanged(tiny, exchanges)
 
 
 # -- what must be refused ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ FROM_OUTSIDE = "their_package.theirs:Mine"
 
 def process(*command: str, cwd: Path, sources: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
     """As a user would start it, with the package in `sources`."""
-    env = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
+    env = {**os.environ, "PYTHONPATH": str(sources), "COLUMNS": "200"}
     if command[0] == sys.executable:
         return python(*command[1:], cwd=cwd, env=env)
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -99,7 +99,7 @@ LINES = {  # what stands there → what is added below it
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources with one file more and one line, and its import."""
     sources = tmp_path_factory.mktemp("ours") / "src"
-    shutil.copytree(ROOT / "src" / "fedssa", sources / "fedssa", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src" / "fedssa", sources / "fedssa")
     shutil.copy(FILE, sources / "fedssa" / "methods" / "mine.py")
     names = sources / "fedssa" / "methods" / "__init__.py"
     text = names.read_text()

@@ -25,22 +25,13 @@ from fedssa.core.message import (
 from fedssa.core.method import UNTUNED, Upload
 from fedssa.errors import AnswerError
 from tests.conftest import share_memory
-from tests.methods.contract import CASES, Exchange, Tiny, damaged, tiny_of
+from tests.methods.contract import CASES, Tiny, damaged, exchanged, tiny_of
 
 
 @pytest.fixture(params=CASES)
 def method(request: pytest.FixtureRequest) -> AnyMethod:
     cls, options = CASES[request.param]
     return cls(**options)
-
-
-def played(tiny: Tiny) -> list[Exchange]:
-    """Every round, everyone in it."""
-    server, rounds = tiny.start(), list[Exchange]()
-    for t in tiny.rounds:
-        rounds.append(tiny.one_round(server, t))
-        server = rounds[-1].server
-    return rounds
 
 
 # -- the wire and the disk -----------------------------------------------------------------------------------------
@@ -54,8 +45,8 @@ def assert_survives(message: Any) -> None:
 
 
 def test_messages_are_of_the_declared_types_and_survive_the_wire(method: AnyMethod) -> None:
-    tiny = tiny_of(method)
-    for exchange in played(tiny):
+    tiny, exchanges = exchanged(method)
+    for exchange in exchanges:
         for client, down, up in zip(tiny.clients, exchange.downs, exchange.payloads, strict=True):
             for kind, message in ((method.messages().down, down), (method.messages().up, up)):
                 if message is None:
@@ -67,22 +58,21 @@ def test_messages_are_of_the_declared_types_and_survive_the_wire(method: AnyMeth
 
 
 def test_what_leaves_a_client_is_contiguous_and_has_no_gradient(method: AnyMethod) -> None:
-    for exchange in played(tiny_of(method)):
+    for exchange in exchanged(method).exchanges:
         for up in exchange.payloads:
             assert (up is not None) == method.shares
             assert all(tensor.is_contiguous() and not tensor.requires_grad for tensor in tensors_in(up).values())
 
 
 def test_the_servers_state_survives_the_disk_and_the_run_goes_on_from_it(method: AnyMethod) -> None:
-    tiny, twin = tiny_of(method), tiny_of(method)
-    server = other = tiny.start()
-    for t in tiny.rounds:
-        assert type(server) is method.messages().server
-        assert_survives(server)
-        server = tiny.one_round(server, t).server
+    twin = tiny_of(method)
+    other = twin.start()
+    for t, exchange in enumerate(exchanged(method).exchanges):
+        assert type(other) is method.messages().server
+        assert_survives(other)
         other = twin.one_round(unseal(type(other), seal(other)), t).server
-        assert digest(server) == digest(other)
-    assert_survives(server)
+        assert digest(exchange.server) == digest(other)
+    assert_survives(other)
 
 
 # -- hooks change nothing in place -----------------------------------------------------------------------------
@@ -116,10 +106,10 @@ def test_every_server_starts_alike_and_in_memory_of_its_own(method: AnyMethod) -
 
 # -- the checks on both sides ------------------------------------------------------------------------------------
 def test_every_honest_message_is_accepted(method: AnyMethod) -> None:
-    tiny = tiny_of(method)
+    tiny, exchanges = exchanged(method)
     for info in tiny.infos:
         method.check_info(info, tiny.ctx.task)
-    for t, exchange in enumerate(played(tiny)):
+    for t, exchange in enumerate(exchanges):
         for info, down, up in zip(tiny.infos, exchange.downs, exchange.payloads, strict=True):
             method.check_downlink(down, info, tiny.ctx.at(t))
             method.check_upload(up, info, tiny.ctx.at(t))
@@ -128,8 +118,8 @@ def test_every_honest_message_is_accepted(method: AnyMethod) -> None:
 
 
 def test_every_damaged_upload_is_refused_with_one_line(method: AnyMethod) -> None:
-    tiny, num_wrongs = tiny_of(method), 0
-    for t, exchange in enumerate(played(tiny)):
+    (tiny, exchanges), num_wrongs = exchanged(method), 0
+    for t, exchange in enumerate(exchanges):
         for info, up in zip(tiny.infos, exchange.payloads, strict=True):
             wrongs = [] if up is None else list(damaged(up))
             num_wrongs += len(wrongs)
@@ -142,7 +132,7 @@ def test_kinds_of_inference_are_declared_headline_first(method: AnyMethod) -> No
     tiny, known = tiny_of(method), method.known_kinds()
     assert known is not None, "a class with a `predict` of its own declares its `kinds`"
     starts = [client.hello(evaluate_start=True).start for client in tiny.clients]
-    scores = [*starts, *(answer.scores for exchange in played(tiny) for answer in exchange.answers)]
+    scores = [*starts, *(answer.scores for exchange in exchanged(method).exchanges for answer in exchange.answers)]
     found = [list(one.test) for one in scores if one is not None]
     assert all(kinds == [kind for kind in known if kind == known[0] or kind in kinds] for kinds in found)
     assert set().union(*found) | {UNTUNED, "prototype", "shared"} >= set(known)  # the others ask for an option
@@ -173,8 +163,8 @@ def test_a_missing_upload_is_refused_and_so_is_one_that_a_method_does_not_have(m
 
 
 def test_a_downlink_that_is_not_finite_is_refused(method: AnyMethod) -> None:
-    tiny = tiny_of(method)
-    for t, exchange in enumerate(played(tiny)):
+    tiny, exchanges = exchanged(method)
+    for t, exchange in enumerate(exchanges):
         for info, down in zip(tiny.infos, exchange.downs, strict=True):
             for what, plain, tensors in () if down is None else damaged(down):
                 if what.endswith(("nan", "inf")):

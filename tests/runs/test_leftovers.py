@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedssa.deploy.address import Address
 from fedssa.deploy.server.directory import init
 from fedssa.runs.lock import RunLock
 from tests.deploy.in_process import sites_of
+from tests.python import Program
 from tests.tiny import FEW, tiny
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +59,8 @@ def living() -> Iterator[int]:
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, kind: str, living: int) -> None:
     out = tmp_path / "made"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    killed = subprocess.Popen(
-        [sys.executable, "-c", DIE_BEFORE_THE_RENAME, kind, str(out)], env={**os.environ, "PYTHONPATH": path}, cwd=ROOT
-    )
-    assert killed.wait() == -signal.SIGKILL
+    killed = Program("-c", DIE_BEFORE_THE_RENAME, kind, str(out), env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+    assert killed.end().returncode == -signal.SIGKILL
     assert hidden(tmp_path) == {f".made.{killed.pid}"}
     assert not out.exists()
     others = {f".made.{living}", f".made.{killed.pid}.txt", f".unmade.{killed.pid}", ".made.mine"}

@@ -1,8 +1,6 @@
 """Event files, as TensorBoard itself reads them."""
 
 import signal
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +16,7 @@ from fedssa.runs.directory import RunDir
 from fedssa.runs.tensorboard import EventLog, TensorBoard, track_ended
 from fedssa.runs.trackers import Tracking
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
+from tests.python import Program, python
 from tests.report.fake_runs import make_run
 from tests.tiny import tiny
 
@@ -71,19 +70,16 @@ def test_a_comparison_tracks_every_run_and_those_that_ended_before(command: Comm
 
 def test_events_are_there_while_the_run_is_going_and_not_twice_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    args = [sys.executable, "-m", "fedssa", "run", "tiny.toml", "--out", "run", "--workers", "1", "--tensorboard"]
-    with subprocess.Popen([*args, "--set", "rounds.total=60"], cwd=tmp_path, stderr=subprocess.DEVNULL) as program:
-        while len(found := scalars(tmp_path / "run").get("loss", [])) < 3 and program.poll() is None:
-            time.sleep(0.02)
-        assert program.poll() is None
-        program.send_signal(signal.SIGKILL)
-    assert 3 <= len(found) < 60
-    done = subprocess.run(
-        [sys.executable, "-m", "fedssa", "run", "--resume", "run", "--workers", "1", "--tensorboard"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
+    alike = ("--workers", "1", "--tensorboard")
+    program = Program(
+        *("-m", "fedssa", "run", "tiny.toml", "--out", "run", *alike, "--set", "rounds.total=20"), cwd=tmp_path
     )
+    while len(found := scalars(tmp_path / "run").get("loss", [])) < 3 and program.runs:
+        time.sleep(0.02)
+    program.kill()
+    assert program.end().returncode == -signal.SIGKILL
+    assert 3 <= len(found) < 20
+    done = python("-m", "fedssa", "run", "--resume", "run", *alike, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     check(tmp_path / "run")
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1

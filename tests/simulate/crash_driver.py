@@ -6,6 +6,7 @@ resumes. What is left must be the bytes of a run that nobody killed.
 """
 
 import builtins
+import gc
 import json
 import os
 import signal
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedssa.api.run import resume, run  # imports torch now, once, and not in every child
-from tests.tiny import tiny
+from fedssa.settings.recipe import parse_settings
+from tests.tiny import FEW, tiny
 
 
 class Killer:
@@ -87,7 +89,9 @@ def continue_or_start(settings: dict[str, Any], out: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    settings = tiny(rounds={"total": 2})
+    settings = tiny(data=FEW, rounds={"total": 2})
+    parse_settings(settings)  # imports the rest, once
+    gc.freeze()  # a child's collector would look through all that was imported, and so copy it
     assert in_child(lambda: continue_or_start(settings, folder / "whole"))
     kept = ("rounds.jsonl", "models/client-00000.safetensors", "models/client-00003.safetensors")
     expected = {name: (folder / "whole" / name).read_bytes() for name in kept}

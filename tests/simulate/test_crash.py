@@ -16,9 +16,11 @@ import fedssa
 from fedssa.errors import DataError, FedSSAWarning, RunDirError
 from fedssa.runs.directory import RunDir
 from fedssa.simulate.engine.workers import MAX_DEATHS
-from tests.tiny import tiny, tree, without_digest
+from tests.python import Program
+from tests.tiny import FEW, tiny, tree, without_digest
 
 ROOT = Path(__file__).parents[2]
+TABLE = tiny(data=FEW)
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
 
@@ -73,9 +75,9 @@ def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
     settings = tiny(rounds={"total": 5}, local={"epochs": 30})
     whole = fedssa.run(settings, out=tmp_path / "whole")
     code = f"import fedssa; fedssa.run({settings!r}, out={str(tmp_path / 'killed')!r}, workers=2)"
-    process = subprocess.Popen([sys.executable, "-c", code], env=ENV, cwd=ROOT)
+    process = Program("-c", code, env=ENV, cwd=ROOT)
     kills = 0
-    while process.poll() is None:
+    while process.runs:
         time.sleep(0.4)
         trained = tmp_path / "killed" / "rounds.jsonl"
         if kills < MAX_DEATHS - 1 and trained.exists() and trained.stat().st_size > 0:
@@ -83,7 +85,8 @@ def test_a_worker_killed_in_a_round_is_replaced(tmp_path: Path) -> None:
             if workers:
                 os.kill(int(workers[kills % len(workers)]), signal.SIGKILL)
                 kills += 1
-    assert process.returncode == 0
+    ended = process.end()
+    assert ended.returncode == 0, ended.stderr
     assert kills == MAX_DEATHS - 1  # one more over the same client is refused
     assert (tmp_path / "killed" / "rounds.jsonl").read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
 
@@ -143,7 +146,7 @@ def test_records_that_are_shorter_than_committed_are_refused(tmp_path: Path) -> 
         fedssa.resume(out)
     assert tree(out / "store") == before  # nothing is lost: put the records back, and it goes on
     (out / "rounds.jsonl").write_bytes(content)
-    assert fedssa.resume(out).records == fedssa.run(tiny(), out=tmp_path / "whole").records
+    assert fedssa.resume(out).records == fedssa.run(TABLE, out=tmp_path / "whole").records
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_a_damaged_last_round_is_run_again_from_the_commit_before(tmp_path: Path
         flipped(*last_state(out))
     with pytest.warns(FedSSAWarning, match=r"[^:]: .*; the run goes on from the commit before, with round 1$"):
         resumed = fedssa.resume(out)
-    whole = fedssa.run(tiny(), out=tmp_path / "whole")
+    whole = fedssa.run(TABLE, out=tmp_path / "whole")
     assert rounds.read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
     assert tree(resumed.path / "models") == tree(whole.path / "models")
 
@@ -215,14 +218,14 @@ def test_timings_are_not_worth_dying_for(tmp_path: Path) -> None:
 
 
 def test_a_store_left_by_a_kill_at_the_very_end_is_removed(tmp_path: Path) -> None:
-    result = fedssa.run(tiny(), out=tmp_path / "run")
+    result = fedssa.run(TABLE, out=tmp_path / "run")
     (result.path / "store").mkdir()
     fedssa.resume(result.path)
     assert not (result.path / "store").exists()
 
 
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
-    whole = fedssa.run(tiny(), out=tmp_path / "run")
+    whole = fedssa.run(TABLE, out=tmp_path / "run")
     assert fedssa.resume(tmp_path / "run") == whole
     assert not RunDir.open(tmp_path / "run").store.exists()
 
@@ -232,7 +235,7 @@ def _stopped(tmp_path: Path, rounds: int = 2) -> Path:
     from fedssa.settings.recipe import parse_settings
     from fedssa.simulate.run import start
 
-    begun = start(parse_settings(tiny()), tmp_path / "stopped")
+    begun = start(parse_settings(TABLE), tmp_path / "stopped")
     for record in begun.rounds():
         if record.t == rounds - 1:
             break

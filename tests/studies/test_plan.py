@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import variance
@@ -22,7 +19,8 @@ from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.plan import one_pool, plan, run_all
 from tests.cli.test_cli import RECIPE, Command, command, here  # noqa: F401
-from tests.tiny import tiny, tree, without_digest
+from tests.python import Program, python
+from tests.tiny import FEW, tiny, tree, without_digest
 
 
 def test_all_is_every_method_that_the_federation_allows_and_the_control(tmp_path: Path) -> None:
@@ -212,7 +210,8 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_every_method_and_is_not_repeated(command: Command, here: Path) -> None:  # noqa: F811
-    args = ("compare", "tiny.toml", "--methods", "all", "--out", "all", "--workers", "1", "--set", "rounds.total=1")
+    less = ("--set", "rounds.total=1", "--set", f"data.name={FEW['name']}")
+    args = ("compare", "tiny.toml", "--methods", "all", "--out", "all", "--workers", "1", *less)
     shown = command(*args)
     assert shown.code == 0, shown.err
     for name in ("standalone", "standalone-scaled", "fedssa-plus", "fedproto", "fd", "fml", "fedkd", "fedclassavg"):
@@ -247,14 +246,14 @@ def test_mistakes_in_a_comparison(command: Command, here: Path, args: list[str],
 
 def test_a_killed_comparison_goes_on(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(RECIPE)
-    args = [sys.executable, "-m", "fedssa", "compare", "tiny.toml", "--methods", "standalone,fd", "--out", "all"]
-    program = subprocess.Popen([*args, "--workers", "2"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    args = ("-m", "fedssa", "compare", "tiny.toml", "--methods", "standalone,fd", "--out", "all", "--workers")
+    program = Program(*args, "2", cwd=tmp_path)
     rounds = tmp_path / "all" / "fd-s7" / "rounds.jsonl"
-    while program.poll() is None and not (rounds.exists() and rounds.stat().st_size):
+    while program.runs and not (rounds.exists() and rounds.stat().st_size):
         time.sleep(0.01)
-    program.send_signal(signal.SIGKILL)
-    program.wait()
-    done = subprocess.run([*args, "--workers", "2"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    program.kill()
+    program.end()
+    done = python(*args, "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     whole = fedssa.run(tiny(method={"name": "fd"}, run={"keep_models": False}), out=tmp_path / "whole")
     assert rounds.read_bytes() == (whole.path / "rounds.jsonl").read_bytes()
