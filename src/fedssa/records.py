@@ -6,10 +6,10 @@ Nothing here imports torch or touches a disk, so that reports start fast.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
@@ -131,10 +131,9 @@ class RoundRecord:
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
-        fields = _fields(self, "absent", "server_flops", "diverged", "too_few", "hostile") | {
-            "clients": [_client_fields(c) for c in self.clients]
-        }
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+        said = _fields(self, "absent", "server_flops", "diverged", "too_few", "hostile")
+        said["clients"] = [_client_fields(client) for client in self.clients]
+        return json.dumps(said, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
@@ -153,18 +152,33 @@ class RoundRecord:
 
 
 def _fields(part: object, *rare: str) -> dict[str, Any]:
-    """Returns the fields of a part, without those that most runs have no value of."""
-    return {name: value for name, value in vars(part).items() if value or name not in rare}
+    """Returns the fields of a part, without those that most runs have no value of.
+
+    `vars` would do it too, but leaves a dict behind with every part, for as long as that lives.
+    """
+    names, values = _names_and_values(type(part))
+    said = dict(zip(names, values(part), strict=True))
+    for name in rare:
+        if not said[name]:
+            del said[name]
+    return said
+
+
+@cache
+def _names_and_values(kind: Any) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    names = tuple(part.name for part in fields(kind))
+    return names, attrgetter(*names)
 
 
 def _client_fields(client: ClientRecord) -> dict[str, Any]:
-    fields = _fields(client) | {"scores": _fields(client.scores, "per_class", "metrics", "val_metrics")}
+    said, scores = _fields(client), _fields(client.scores, "per_class", "metrics", "val_metrics")
+    said["scores"] = scores
     for rare in ("tuning_flops", "cut"):
-        if fields[rare] is None:
-            del fields[rare]
+        if said[rare] is None:
+            del said[rare]
     if client.scores.per_class:
-        fields["scores"]["per_class"] = vars(client.scores.per_class)
-    return fields
+        scores["per_class"] = _fields(client.scores.per_class)
+    return said
 
 
 @cache

@@ -29,6 +29,7 @@ from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.cycles import no_search_for_cycles
 from fedssa.runs.files import append_line, dump_json, read_json, whole_lines, write_atomically
 from fedssa.runs.seal import DIGEST, Chain, sealed, unsealed
 
@@ -141,8 +142,9 @@ class RunDir:
     def _records(self, end: int | None, chain: Chain) -> list[RoundRecord]:
         records = list[RoundRecord]()
         try:
-            for line in whole_lines(self.rounds_file, end):
-                records.append(chain.record(line))
+            with no_search_for_cycles():
+                for line in whole_lines(self.rounds_file, end):
+                    records.append(chain.record(line))
         except (OSError, ValueError) as error:
             where = f"line {len(records) + 1}: {error}"
             raise RunDirError(f"{self.rounds_file}: damaged ({where}); restore it from a copy") from error
