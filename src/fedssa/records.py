@@ -142,7 +142,7 @@ class RoundRecord:
 
         text = line.encode() if isinstance(line, str) else line
         try:
-            if b'"metrics":' in text:
+            if text.rfind(b'"metrics":') >= 0:  # it stands near the end
                 return _reader().validate_json(text)
             return _first_edition_reader().validate_json(text).record()
         except ValidationError as error:
