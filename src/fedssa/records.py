@@ -13,7 +13,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import ConfigDict
 
 SHAKING = "shaking"  # in a record's metrics
 MOSTLY = 0.5  # share of a client's pieces; who loses as many in a round counts as cut in it
@@ -143,8 +143,8 @@ class RoundRecord:
         text = line.encode() if isinstance(line, str) else line
         try:
             if text.rfind(b'"metrics":') >= 0:  # it stands near the end
-                return _reader().validate_json(text)
-            return _first_edition_reader().validate_json(text).record()
+                return _reader()(text)
+            return _first_edition_reader()(text).record()
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -156,7 +156,8 @@ def _fields(part: object, *rare: str) -> dict[str, Any]:
 
     `vars` would do it too, but leaves a dict behind with every part, for as long as that lives.
     """
-    names, values = _names_and_values(type(part))
+    kind: Any = type(part)
+    names, values = _names_and_values(kind)
     said = dict(zip(names, values(part), strict=True))
     for name in rare:
         if not said[name]:
@@ -182,11 +183,11 @@ def _client_fields(client: ClientRecord) -> dict[str, Any]:
 
 
 @cache
-def _reader() -> "TypeAdapter[RoundRecord]":
+def _reader() -> Callable[[bytes], RoundRecord]:
     """Returns a reader that checks every type and is faster than json; pydantic is imported only when it is used."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(RoundRecord)
+    return TypeAdapter(RoundRecord).validator.validate_json
 
 
 @dataclass(frozen=True)
@@ -212,10 +213,10 @@ class _FirstEdition:
 
 
 @cache
-def _first_edition_reader() -> "TypeAdapter[_FirstEdition]":
+def _first_edition_reader() -> Callable[[bytes], _FirstEdition]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_FirstEdition)
+    return TypeAdapter(_FirstEdition).validator.validate_json
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
@@ -245,8 +246,9 @@ def recall_by_class(scores: Iterable[Scores]) -> dict[int, float]:
     """Returns of every class the share of all clients' test samples that their own client's model tells right."""
     num, hits = Counter[int](), Counter[int]()
     for counts in (s.per_class for s in scores if s.per_class):
-        num.update(dict(zip(counts.classes, counts.num, strict=True)))
-        hits.update(dict(zip(counts.classes, counts.hits, strict=True)))
+        for s, its_num, its_hits in zip(counts.classes, counts.num, counts.hits, strict=True):
+            num[s] += its_num
+            hits[s] += its_hits
     return {s: hits[s] / num[s] for s in sorted(num)}
 
 
