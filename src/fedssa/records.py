@@ -6,14 +6,14 @@ Nothing here imports torch or touches a disk, so that reports start fast.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import ConfigDict
 
 SHAKING = "shaking"  # in a record's metrics
 MOSTLY = 0.5  # share of a client's pieces; who loses as many in a round counts as cut in it
@@ -131,10 +131,9 @@ class RoundRecord:
         return {name: value for name, value in self.metrics.items() if name != SHAKING}
 
     def to_json(self) -> str:
-        fields = _fields(self, "absent", "server_flops", "diverged", "too_few", "hostile") | {
-            "clients": [_client_fields(c) for c in self.clients]
-        }
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+        said = _fields(self, "absent", "server_flops", "diverged", "too_few", "hostile")
+        said["clients"] = [_client_fields(client) for client in self.clients]
+        return json.dumps(said, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "RoundRecord":
@@ -143,9 +142,9 @@ class RoundRecord:
 
         text = line.encode() if isinstance(line, str) else line
         try:
-            if b'"metrics":' in text:
-                return _reader().validate_json(text)
-            return _first_edition_reader().validate_json(text).record()
+            if text.rfind(b'"metrics":') >= 0:  # it stands near the end
+                return _reader()(text)
+            return _first_edition_reader()(text).record()
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -153,26 +152,42 @@ class RoundRecord:
 
 
 def _fields(part: object, *rare: str) -> dict[str, Any]:
-    """Returns the fields of a part, without those that most runs have no value of."""
-    return {name: value for name, value in vars(part).items() if value or name not in rare}
+    """Returns the fields of a part, without those that most runs have no value of.
 
-
-def _client_fields(client: ClientRecord) -> dict[str, Any]:
-    fields = _fields(client) | {"scores": _fields(client.scores, "per_class", "metrics", "val_metrics")}
-    for rare in ("tuning_flops", "cut"):
-        if fields[rare] is None:
-            del fields[rare]
-    if client.scores.per_class:
-        fields["scores"]["per_class"] = vars(client.scores.per_class)
-    return fields
+    `vars` would do it too, but leaves a dict behind with every part, for as long as that lives.
+    """
+    kind: Any = type(part)
+    names, values = _names_and_values(kind)
+    said = dict(zip(names, values(part), strict=True))
+    for name in rare:
+        if not said[name]:
+            del said[name]
+    return said
 
 
 @cache
-def _reader() -> "TypeAdapter[RoundRecord]":
+def _names_and_values(kind: Any) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    names = tuple(part.name for part in fields(kind))
+    return names, attrgetter(*names)
+
+
+def _client_fields(client: ClientRecord) -> dict[str, Any]:
+    said, scores = _fields(client), _fields(client.scores, "per_class", "metrics", "val_metrics")
+    said["scores"] = scores
+    for rare in ("tuning_flops", "cut"):
+        if said[rare] is None:
+            del said[rare]
+    if client.scores.per_class:
+        scores["per_class"] = _fields(client.scores.per_class)
+    return said
+
+
+@cache
+def _reader() -> Callable[[bytes], RoundRecord]:
     """Returns a reader that checks every type and is faster than json; pydantic is imported only when it is used."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(RoundRecord)
+    return TypeAdapter(RoundRecord).validator.validate_json
 
 
 @dataclass(frozen=True)
@@ -198,10 +213,10 @@ class _FirstEdition:
 
 
 @cache
-def _first_edition_reader() -> "TypeAdapter[_FirstEdition]":
+def _first_edition_reader() -> Callable[[bytes], _FirstEdition]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_FirstEdition)
+    return TypeAdapter(_FirstEdition).validator.validate_json
 
 
 def latest_scores(records: Iterable[RoundRecord]) -> dict[int, Scores]:
@@ -231,8 +246,9 @@ def recall_by_class(scores: Iterable[Scores]) -> dict[int, float]:
     """Returns of every class the share of all clients' test samples that their own client's model tells right."""
     num, hits = Counter[int](), Counter[int]()
     for counts in (s.per_class for s in scores if s.per_class):
-        num.update(dict(zip(counts.classes, counts.num, strict=True)))
-        hits.update(dict(zip(counts.classes, counts.hits, strict=True)))
+        for s, its_num, its_hits in zip(counts.classes, counts.num, counts.hits, strict=True):
+            num[s] += its_num
+            hits[s] += its_hits
     return {s: hits[s] / num[s] for s in sorted(num)}
 
 

@@ -23,12 +23,14 @@ import struct
 import warnings
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedssa.errors import FedSSAWarning, RunDirError
 from fedssa.records import Outcome, RoundRecord
+from fedssa.runs.cycles import no_search_for_cycles
 from fedssa.runs.files import append_line, dump_json, read_json, whole_lines, write_atomically
 from fedssa.runs.seal import DIGEST, Chain, sealed, unsealed
 
@@ -124,11 +126,19 @@ class RunDir:
         return outcome
 
     def records(self) -> list[RoundRecord]:
+        with no_search_for_cycles():
+            return list(self.each_record())
+
+    def each_record(self) -> Iterator[RoundRecord]:
         """Reads all whole lines; while the run is going, the last one may still be incomplete."""
-        outcome = self.outcome()  # first: a run that ends while its lines are read has more of them, not fewer
-        records = self._records(None, Chain())
-        self._refuse_cut(records, outcome)
-        return records
+        outcome, last = (
+            self.outcome(),
+            -2,
+        )  # first: a run that ends while its lines are read has more of them, not fewer
+        for record in self._each_record(None, Chain()):
+            last = record.t
+            yield record
+        self._refuse_cut(last, outcome)
 
     def committed(self, record_bytes: int, chain: Chain) -> list[RoundRecord]:
         """Reads what is committed; the chain goes along, so that the next line can be written with it."""
@@ -136,20 +146,20 @@ class RunDir:
             raise RunDirError(
                 f"{self.rounds_file}: shorter than when its last round was committed; restore it from a copy"
             )
-        return self._records(record_bytes, chain)
+        with no_search_for_cycles():
+            return list(self._each_record(record_bytes, chain))
 
-    def _records(self, end: int | None, chain: Chain) -> list[RoundRecord]:
-        records = list[RoundRecord]()
+    def _each_record(self, end: int | None, chain: Chain) -> Iterator[RoundRecord]:
+        read = 0
         try:
             for line in whole_lines(self.rounds_file, end):
-                records.append(chain.record(line))
+                yield chain.record(line)
+                read += 1
         except (OSError, ValueError) as error:
-            where = f"line {len(records) + 1}: {error}"
+            where = f"line {read + 1}: {error}"
             raise RunDirError(f"{self.rounds_file}: damaged ({where}); restore it from a copy") from error
-        return records
 
-    def _refuse_cut(self, records: list[RoundRecord], outcome: Outcome | None) -> None:
-        last = records[-1].t if records else -2
+    def _refuse_cut(self, last: int, outcome: Outcome | None) -> None:
         if outcome is None or outcome.t is None:
             return
         expected = outcome.t - (outcome.kind == "diverged")

@@ -17,6 +17,7 @@ from fedssa.records import RoundRecord
 
 DIGEST = "digest"
 LINK = re.compile(rb',"chain":"([0-9a-f]{64})"}$')
+LINK_LENGTH = len(',"chain":""}') + 64
 
 
 def sealed(value: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -41,7 +42,10 @@ def _is_digest_of_others(key: str, value: dict[str, Any], file: Path) -> bool:
 
 
 def _digest(content: Any, file: Path) -> str:
-    return sha256(json.dumps([file.name, content], sort_keys=True).encode()).hexdigest()
+    return sha256(_sorted_json([file.name, content]).encode()).hexdigest()
+
+
+_sorted_json = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make another encoder for every digest
 
 
 class Chain:
@@ -61,7 +65,7 @@ class Chain:
 
     def said(self, line: bytes) -> bytes:
         """Returns the next line without its link; raises ValueError if the chain breaks at it."""
-        link = LINK.search(line)
+        link = LINK.search(line, len(line) - LINK_LENGTH)
         said = line[: link.start()] + b"}" if link else line
         expected = self._next(said)
         if (link is None and self._has_begun) or (link is not None and link[1].decode() != expected):

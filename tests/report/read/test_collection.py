@@ -143,7 +143,7 @@ def test_a_mistake_of_ours_is_not_called_damage(
         raise mistake("of ours")
 
     finished_run(tmp_path / "a", ROUNDS)
-    monkeypatch.setattr("fedssa.report.read.summary.costs_of", wrong)
+    monkeypatch.setattr("fedssa.report.read.summary.with_start", wrong)
     with pytest.raises(mistake, match="of ours"):
         gather([tmp_path])
 

@@ -1,5 +1,6 @@
 """What a run cost, worked by hand: sums, means, and when a mean is not known."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,17 +10,26 @@ from fedssa.report.read.costs import (
     Cost,
     Traffic,
     cost_of_round,
-    costs_of,
     extra_flops,
     mean_cost,
     short,
     total,
+    total_traffic,
     traffic,
+    with_start,
 )
 
 SCORES = Scores({"head": 0.5}, 10, {}, 0)
 FIRST = ClientRecord(0, SCORES, params_up=1, params_down=20, bytes_up=300, bytes_down=4000, flops=50_000)
 SECOND = ClientRecord(1, SCORES, params_up=2, params_down=30, bytes_up=400, bytes_down=5000, flops=None)
+
+
+def spent_in(record: RoundRecord) -> Cost:
+    return cost_of_round(record, traffic(record.clients))
+
+
+def costs(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:
+    return with_start([spent_in(record) for record in records if record.t >= 0], records)
 
 
 def test_traffic_is_summed_by_column() -> None:
@@ -28,30 +38,32 @@ def test_traffic_is_summed_by_column() -> None:
     assert (sent.numbers, sent.bytes, sent.numbers_per_participation) == (53, 9700, 26.5)
     assert traffic([]) == Traffic(0, 0, 0, 0, 0)
     assert traffic([]).numbers_per_participation is None
+    assert total_traffic([sent, traffic([SECOND])]) == Traffic(5, 80, 1100, 14_000, 3)
+    assert total_traffic([]) == traffic([])
 
 
 def test_a_round_costs_what_its_clients_cost() -> None:
     spent = Cost(rounds=1, numbers=53, bytes=9700, flops=50_000)
-    assert cost_of_round(RoundRecord(3, {}, 0, (FIRST, SECOND))) == spent
-    assert cost_of_round(RoundRecord(3, {}, 0, ())) == Cost(1, 0, 0, 0)
+    assert spent_in(RoundRecord(3, {}, 0, (FIRST, SECOND))) == spent
+    assert spent_in(RoundRecord(3, {}, 0, ())) == Cost(1, 0, 0, 0)
 
 
 def test_training_at_the_server_and_tuning_are_counted_apart() -> None:
     clients = (replace(FIRST, tuning_flops=70), replace(SECOND, tuning_flops=5), replace(SECOND, id=2))
-    found = cost_of_round(RoundRecord(3, {}, 0, clients, server_flops=4_000_000))
+    found = spent_in(RoundRecord(3, {}, 0, clients, server_flops=4_000_000))
     assert (found.flops, found.server_flops, found.tuning_flops) == (50_000, 4_000_000, 75)
     assert found.extra_flops == {"server": 4_000_000, "tuning": 75}
-    counted = cost_of_round(RoundRecord(3, {}, 0, (replace(FIRST, tuning_flops=0),), server_flops=0))
+    counted = spent_in(RoundRecord(3, {}, 0, (replace(FIRST, tuning_flops=0),), server_flops=0))
     assert counted.extra_flops == {"server": 0, "tuning": 0}  # nothing was spent, which is not unknown
 
 
 def test_what_a_server_trains_before_the_first_round_counts_with_it() -> None:
     start, first, second = (RoundRecord(t, {}, 0, server_flops=flops) for t, flops in ((-1, 100), (0, 20), (1, 3)))
-    assert [cost.server_flops for cost in costs_of([start, first, second])] == [120, 3]
+    assert [cost.server_flops for cost in costs([start, first, second])] == [120, 3]
     resting = replace(first, server_flops=None)
-    assert [cost.server_flops for cost in costs_of([start, resting])] == [100]
-    assert [cost.server_flops for cost in costs_of([replace(start, server_flops=None), resting])] == [None]
-    assert costs_of([start]) == costs_of([]) == ()
+    assert [cost.server_flops for cost in costs([start, resting])] == [100]
+    assert [cost.server_flops for cost in costs([replace(start, server_flops=None), resting])] == [None]
+    assert costs([start]) == costs([]) == ()
 
 
 def test_only_kinds_of_flops_that_somebody_has_get_a_column() -> None:

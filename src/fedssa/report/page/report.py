@@ -1,9 +1,7 @@
 """The whole report shows tables and figures of what was gathered, as one page that needs nothing but itself."""
 
-import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -31,6 +29,7 @@ from fedssa.report.tables.costs import cost_table
 from fedssa.report.tables.cuts import cuts_table
 from fedssa.report.tables.overview import at_a_glance, runs_table
 from fedssa.report.tables.table import Table, markdown, to_csv
+from fedssa.runs.cycles import no_search_for_cycles
 
 PAGE = {"hover": ("#f6f6f3", "#202327"), "link": ("#0b63a5", "#7db7ee"), "warning": ("#e69f00", "#f3bd42")}
 PAGE |= {"up": ("#00704f", "#41cf9f"), "down": ("#b04a00", "#f5935a")}
@@ -119,22 +118,10 @@ class Section:
 
 def write(folders: Sequence[Path], out: Path) -> Gathered:
     """Writes the report over all runs below the folders."""
-    with _no_search_for_cycles():
+    with no_search_for_cycles():
         gathered = gather(folders)
         write_report(out, contents(gathered))
     return gathered
-
-
-@contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Turns garbage collection off: records are millions of objects without cycles, and the search takes seconds."""
-    searched = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searched:
-            gc.enable()
 
 
 def contents(gathered: Gathered) -> dict[str, bytes]:

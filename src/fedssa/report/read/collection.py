@@ -1,7 +1,7 @@
 """Run directories below the given folders are each read once; damaged ones are reported, and the others go on."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,16 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
 def _read(path: Path, name: str) -> Found:
     run_dir = RunDir.open(path)
     _check_head(path / "settings.json", run_dir)
-    environment, records = run_dir.environment(), run_dir.records()
-    if trouble := next(filter(None, map(_trouble, records)), None):
-        raise RunDirError(f"{run_dir.rounds_file}: damaged ({trouble}); restore it from a copy")
+    environment = run_dir.environment()
     versions = [f"{package} {environment.get(package, '?')}" for package in ("fedssa", "torch")]
-    return Found(name, summarise(run_dir, records), ", ".join(versions))
+    return Found(name, summarise(run_dir, _sound_records(run_dir)), ", ".join(versions))
+
+
+def _sound_records(run_dir: RunDir) -> Iterator[RoundRecord]:
+    for record in run_dir.each_record():
+        if trouble := _trouble(record):
+            raise RunDirError(f"{run_dir.rounds_file}: damaged ({trouble}); restore it from a copy")
+        yield record
 
 
 def _check_head(file: Path, run_dir: RunDir) -> None:
@@ -127,17 +132,19 @@ def _names_a_model(entry: object) -> bool:
 
 def _trouble(record: RoundRecord) -> str | None:
     """Tells what no run can have written, though the types are right."""
-    measured, spent, least_id = [0.0, *record.accuracy.values()], [record.server_flops or 0], 0
+    measured, is_below, has_number = [0.0, *record.accuracy.values()], (record.server_flops or 0) < 0, True
     for client in record.clients:  # one loop, since a report reads millions of these
-        if client.loss is not None and not client.scores.test:  # it keeps back both
+        scores = client.scores
+        if not scores.test and client.loss is not None:  # it keeps back both
             return "a client without any test accuracy"
-        measured += client.scores.test.values()
-        measured += client.scores.val.values()
-        spent += (client.params_up, client.params_down, client.bytes_up, client.bytes_down)
-        spent += (client.flops or 0, client.tuning_flops or 0)
-        least_id = min(least_id, client.id)
+        measured += scores.test.values()
+        measured += scores.val.values()
+        is_below = is_below or client.params_up < 0 or client.params_down < 0
+        is_below = is_below or client.bytes_up < 0 or client.bytes_down < 0
+        is_below = is_below or (client.flops or 0) < 0 or (client.tuning_flops or 0) < 0
+        has_number = has_number and client.id >= 0
     if min(measured) < 0 or max(measured) > 1:
         return "an accuracy that is not between 0 and 1"
-    if min(spent) < 0:
+    if is_below:
         return "a cost below 0"
-    return "a client without a number" if least_id < 0 else None
+    return None if has_number else "a client without a number"

@@ -7,12 +7,9 @@ added to the clients' training.
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import NamedTuple
 
 from fedssa.records import ClientRecord, RoundRecord
-
-SENT = ("params_up", "params_down", "bytes_up", "bytes_down")
 
 
 class Traffic(NamedTuple):
@@ -58,24 +55,34 @@ class Cost:
 
 
 def traffic(participations: Iterable[ClientRecord]) -> Traffic:
-    known = list(participations)
-    up, down, bytes_up, bytes_down = (sum(map(attrgetter(name), known)) for name in SENT)
-    return Traffic(up, down, bytes_up, bytes_down, len(known))
+    up = down = bytes_up = bytes_down = num = 0
+    for client in participations:  # one plain loop, since a report reads millions of these
+        up += client.params_up
+        down += client.params_down
+        bytes_up += client.bytes_up
+        bytes_down += client.bytes_down
+        num += 1
+    return Traffic(up, down, bytes_up, bytes_down, num)
 
 
-def costs_of(records: Sequence[RoundRecord]) -> tuple[Cost, ...]:
+def total_traffic(parts: Sequence[Traffic]) -> Traffic:
+    return Traffic(*map(sum, zip(*parts, strict=True))) if parts else traffic(())
+
+
+def with_start(costs: Sequence[Cost], records: Iterable[RoundRecord]) -> tuple[Cost, ...]:
     """Returns what each round has cost; what the server trains before the first one counts with it."""
-    costs = [cost_of_round(record) for record in records if record.t >= 0]
     before = sum(record.server_flops or 0 for record in records if record.t < 0)
-    if costs and before:
-        costs[0] = replace(costs[0], server_flops=before + (costs[0].server_flops or 0))
-    return tuple(costs)
+    if not costs or not before:
+        return tuple(costs)
+    return replace(costs[0], server_flops=before + (costs[0].server_flops or 0)), *costs[1:]
 
 
-def cost_of_round(record: RoundRecord) -> Cost:
-    sent = traffic(record.clients)
-    tuning = _joined([client.tuning_flops for client in record.clients], sum)
-    flops = sum(client.flops or 0 for client in record.clients)
+def cost_of_round(record: RoundRecord, sent: Traffic) -> Cost:
+    flops, tuning = 0, None
+    for client in record.clients:
+        flops += client.flops or 0
+        if client.tuning_flops is not None:
+            tuning = (tuning or 0) + client.tuning_flops
     return Cost(1, sent.numbers, sent.bytes, flops, record.server_flops, tuning)
 
 

@@ -2,22 +2,22 @@
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fedssa.records import (
+    MOSTLY,
     ClientRecord,
     Outcome,
     RoundRecord,
+    Scores,
     headlines,
-    latest_scores,
     mean_measures,
     recall_by_class,
     rounds_to_target,
 )
-from fedssa.report.read.costs import Cost, Traffic, costs_of, traffic
+from fedssa.report.read.costs import Cost, Traffic, cost_of_round, total_traffic, traffic, with_start
 from fedssa.runs.directory import RunDir
 
 # runs of the first edition lack these settings, and ran as if they had these values
@@ -178,48 +178,95 @@ def run_names(runs: Sequence[RunDir]) -> list[str]:
     return [name if names.count(name) == 1 else str(run_dir.path) for name, run_dir in zip(names, runs, strict=True)]
 
 
-def summarise(run_dir: RunDir, known_records: Sequence[RoundRecord] | None = None) -> RunSummary:
+def summarise(run_dir: RunDir, known_records: Iterable[RoundRecord] | None = None) -> RunSummary:
     """Summarises a run, whose records are read unless they are given."""
-    records = run_dir.records() if known_records is None else known_records
-    trained, latest = [record for record in records if record.t >= 0], latest_scores(records)
-    norms = tuple(_mean(c.header_norm for c in r.clients if c.header_norm is not None) for r in trained)
+    tally = Tally()
+    for record in run_dir.each_record() if known_records is None else known_records:
+        tally.add(record)
+    rounds, latest = tally.rounds, tally.latest
     timings, target = _sound(run_dir.timings()), run_dir.settings["run"].get("target")
     return RunSummary(
         run_dir=run_dir,
         outcome=outcome_in_words(run_dir.outcome()),
-        rounds_done=len(trained),
-        curve=accuracy_curve(records),
-        num_heard=records[-1].num_heard if records else 0,
+        rounds_done=len(tally.costs),
+        curve=accuracy_curve(rounds),
+        num_heard=rounds[-1].num_heard if rounds else 0,
         accuracies=headlines(latest),
-        best_round=best_by_validation(records),
-        traffic=traffic(client for record in trained for client in record.clients),
+        best_round=tally.best_round,
+        traffic=total_traffic(tally.sent),
         seconds_per_round=_median([timing["seconds"] for timing in timings if timing["t"] >= 0]),
         messages=_messages(timings),
-        header_norm=norms[-1] if norms else None,
-        target_round=None if target is None else rounds_to_target(records, target),
-        events=records[-1].events if records else {},
-        kinds=records[-1].accuracy if records else {},
+        header_norm=tally.header_norms[-1] if tally.header_norms else None,
+        target_round=None if target is None else rounds_to_target(rounds, target),
+        events=rounds[-1].events if rounds else {},
+        kinds=rounds[-1].accuracy if rounds else {},
         measures=mean_measures(latest.values()),
         recall=recall_by_class(latest.values()),
-        costs=costs_of(records),
-        header_norms=norms,
-        shaking=tuple(record.shaking for record in trained),
-        participations=_participations(records),
-        diverged=_diverged(records),
-        steps=sum(client.steps for record in trained for client in record.clients)
-        / int(run_dir.settings["partition"]["clients"]),
-        hostile=records[-1].hostile if records else (),
-        cuts=_cuts(trained),
-        too_few=sum(record.too_few for record in trained),
+        costs=with_start(tally.costs, rounds),
+        header_norms=tuple(tally.header_norms),
+        shaking=tuple(record.shaking for record in rounds if record.t >= 0),
+        participations=tally.participations,
+        diverged=_diverged(rounds),
+        steps=tally.steps / int(run_dir.settings["partition"]["clients"]),
+        hostile=rounds[-1].hostile if rounds else (),
+        cuts=tally.cuts,
+        too_few=sum(record.too_few for record in rounds if record.t >= 0),
     )
 
 
-def _cuts(records: Sequence[RoundRecord]) -> dict[int, Cut]:
-    shares: dict[int, list[float]] = {}
-    for client in (client for record in records for client in record.clients if client.cut is not None):
-        shares.setdefault(client.id, []).append(client.cut or 0.0)
-    times = Counter(client for record in records for client in record.mostly_cut)
-    return {k: Cut(len(said), times[k], statistics.fmean(said)) for k, said in sorted(shares.items())}
+class Tally:
+    """A tally takes up records one by one, and keeps none of their clients: a report reads millions of those."""
+
+    def __init__(self) -> None:
+        self.rounds: list[RoundRecord] = []  # without clients
+        self.latest: dict[int, Scores] = {}
+        self.participations: dict[int, int] = {}
+        self.sent, self.costs = list[Traffic](), list[Cost]()  # in each round
+        self.header_norms: list[float | None] = []
+        self.steps = 0
+        self.best_round: BestRound | None = None  # the first with the highest mean of the latest validation accuracies
+        self._latest_val, self._val_sum = dict[int, int](), 0
+        self._shares_cut: dict[int, list[float]] = {}
+
+    @property
+    def cuts(self) -> dict[int, Cut]:
+        shares = sorted(self._shares_cut.items())
+        return {k: Cut(len(said), sum(s >= MOSTLY for s in said), statistics.fmean(said)) for k, said in shares}
+
+    def add(self, record: RoundRecord) -> None:
+        self.rounds.append(replace(record, clients=()))
+        self._hear(record)
+        if record.t >= 0:
+            self._count(record)
+            self._judge(record)
+
+    def _count(self, record: RoundRecord) -> None:
+        self.sent.append(traffic(record.clients))
+        self.costs.append(cost_of_round(record, self.sent[-1]))
+        self.header_norms.append(_mean([c.header_norm for c in record.clients if c.header_norm is not None]))
+        for client in record.clients:
+            self.steps += client.steps
+            if client.cut is not None:
+                self._shares_cut.setdefault(client.id, []).append(client.cut)
+
+    def _hear(self, record: RoundRecord) -> None:
+        part, hostile, took_part, latest_val = self.participations, record.hostile, record.t >= 0, self._latest_val
+        for client in record.clients:
+            k, scores = client.id, client.scores
+            part[k] = part.get(k, 0) + took_part
+            if scores.test and k not in hostile:
+                self.latest[k] = scores
+            if scores.val and k not in hostile:
+                val = int(next(iter(scores.val.values())) * WHOLE)
+                self._val_sum += val - latest_val.get(k, 0)
+                latest_val[k] = val
+
+    def _judge(self, record: RoundRecord) -> None:
+        if not self._latest_val or record.headline is None:
+            return
+        val = self._val_sum / WHOLE / len(self._latest_val)
+        if self.best_round is None or val > self.best_round.val:
+            self.best_round = BestRound(record.t, val, record.headline)
 
 
 def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
@@ -231,11 +278,6 @@ def _messages(timings: Sequence[dict[str, Any]]) -> Messages | None:
 def _sound(timings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the timings that are numbers; others are left out silently, since no result depends on them."""
     return [timing for timing in timings if type(timing["t"]) is int and type(timing["seconds"]) in (int, float)]
-
-
-def _participations(records: Sequence[RoundRecord]) -> dict[int, int]:
-    heard = dict.fromkeys((client.id for record in records for client in record.clients), 0)
-    return heard | Counter(client.id for record in records if record.t >= 0 for client in record.clients)
 
 
 def _diverged(records: Sequence[RoundRecord]) -> dict[int, tuple[int, ...]]:
@@ -278,25 +320,6 @@ def accuracy_curve(records: Iterable[RoundRecord]) -> tuple[tuple[int, float], .
     return tuple((record.t + 1, record.headline) for record in records if record.headline is not None)
 
 
-def best_by_validation(records: Iterable[RoundRecord]) -> BestRound | None:
-    """Returns the first round with the highest mean of the latest validation accuracies of the clients heard."""
-    best: BestRound | None = None
-    latest: dict[int, int] = {}
-    total = 0
-    for record in records:
-        for client in record.clients:
-            if client.scores.val and client.id not in record.hostile:
-                said = int(next(iter(client.scores.val.values())) * WHOLE)
-                total += said - latest.get(client.id, 0)
-                latest[client.id] = said
-        if record.t < 0 or not latest or record.headline is None:
-            continue
-        val = total / WHOLE / len(latest)
-        if best is None or val > best.val:
-            best = BestRound(record.t, val, record.headline)
-    return best
-
-
 def comparable(a: RunSummary, b: RunSummary) -> bool:
     """Tells whether seed, data, partition, models and training are the same, so that only the method may differ."""
     return a.run_dir.data_digest == b.run_dir.data_digest and _apart_from_method(a) == _apart_from_method(b)
@@ -331,9 +354,8 @@ def _apart_from_method(run: RunSummary) -> dict[str, Any]:
     return {section: section_of(run, section) for section in run.settings if section not in OF_THE_METHOD}
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return math.fsum(known) / len(known) if known else None
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def _median(values: Sequence[float]) -> float | None:
