@@ -26,6 +26,7 @@ PAGES = {  # of each folder with records and their report, the page that shows t
     RESULTS: RESULTS / "README.md",
     RESULTS / "groups": RESULTS / "groups/README.md",
     RESULTS / "every": RESULTS / "every/README.md",
+    RESULTS / "public": RESULTS / "public/README.md",
     RESULTS / "hostile": ROOT / "docs/robust.md",
     RESULTS / "privacy": ROOT / "docs/privacy.md",
 }
