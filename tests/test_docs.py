@@ -73,12 +73,14 @@ def test_every_make_target_in_the_docs_exists() -> None:
             assert name in targets, f"{page.name}: make {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_in_the_docs_runs(page: Path, tmp_path: Path) -> None:
-    """All blocks of a page, one after another, in a folder that has the recipes and the docs."""
+    """All blocks of a page, one after another, in a folder that has the docs, and the recipes with fewer rounds."""
     code = "\n".join(blocks(page, "python"))
-    for folder in ("recipes", "docs"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "recipes").mkdir()
+    for recipe in (ROOT / "recipes").iterdir():
+        (tmp_path / "recipes" / recipe.name).write_text(re.sub("(?m)^total = .*", "total = 6", recipe.read_text()))
     done = python("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
