@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 import fedssa
-from fedssa.core.rounds import run_rounds
 from fedssa.methods import METHODS
-from fedssa.settings.recipe import parse_settings
-from fedssa.simulate.clients import SimulatedClients
-from tests.deploy.in_process import node, sites_of
-from tests.methods.test_witnesses_across_sites import Without, refuse, without_flops
+from tests.methods.test_witnesses_across_sites import rounds_without
 from tests.methods.test_witnesses_agree import CLIENTS, FRACTION, ROUNDS, cohorts, late, seed
 from tests.tiny import FEW, method_of, needs_of, tiny
 
@@ -68,17 +64,8 @@ def test_with_fedaux_a_client_first_seen_in_round_3_sends_its_scores_there(tmp_p
 # -- who stays away ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", SHARING)
 def test_what_is_shared_comes_from_the_sites_that_answer(tmp_path: Path, name: str) -> None:
-    """Round for round it is the federation without the site that is away."""
-    table = settings_of(name)
-    away = min(cohorts(seed())[1])
-    sites = sites_of(table, tmp_path)
-    grid = sites.grid()
-    grid.tamper[node(away)] = refuse
-    found = without_flops(sites.run(grid))
-    clients = SimulatedClients.prepared(parse_settings(table))
-    method, rounds = clients.settings.method, clients.settings.rounds
-    expected = run_rounds(method, Without(clients, away), clients.server_context(), rounds)
-    assert found == without_flops(done.record for done in expected)
-    assert len(found) == 1 + rounds.total
+    table, away = settings_of(name), min(cohorts(seed())[1])
+    found = rounds_without(away, table, tmp_path)
+    assert len(found) == 1 + table["rounds"]["total"]
     assert [client.id for client in found[-1].clients]
     assert any(record.absent == (away,) for record in found)

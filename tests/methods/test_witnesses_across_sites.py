@@ -80,20 +80,23 @@ class Without(LiveFederation):
         return super().run_round(t, {k: down for k, down in downlinks.items() if k != self._away})
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_what_is_shared_comes_from_those_who_answer(tmp_path: Path, name: str) -> None:
-    """Round for round it is the federation without the site that is away."""
-    table = settings_of(name)
-    away = min(cohorts(seed())[1])
-    sites = sites_of(table, tmp_path)
+def rounds_without(away: int, table: dict[str, Any], folder: Path) -> list[RoundRecord]:
+    """Rounds of sites, of which one is away; round for round it is the federation without it."""
+    sites = sites_of(table, folder)
     grid = sites.grid()
     grid.tamper[node(away)] = refuse
     found = without_flops(sites.run(grid))
     clients = SimulatedClients.prepared(parse_settings(table))
-    expected = run_rounds(
-        clients.settings.method, Without(clients, away), clients.server_context(), clients.settings.rounds
-    )
+    method, rounds = clients.settings.method, clients.settings.rounds
+    expected = run_rounds(method, Without(clients, away), clients.server_context(), rounds)
     assert found == without_flops(done.record for done in expected)
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_shared_comes_from_those_who_answer(tmp_path: Path, name: str) -> None:
+    away = min(cohorts(seed())[1])
+    found = rounds_without(away, settings_of(name), tmp_path)
     absent = [away in present for present in cohorts(seed())]
     assert [record.absent == (away,) for record in found[1:]] == absent
     assert any(absent)
