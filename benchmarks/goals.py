@@ -11,12 +11,13 @@ Measured = dict[str, Any]
 BATCH = 64  # the size of a batch that goals of training are for, the harder one
 
 PRODUCTS = (
-    "the products of linear layers are the same on both sides (*bound* below), and convolutions of 16 and 32 channels "
-    "reach less of the peak than a large product"
+    "the products of linear layers are the same on both sides (*bound* below), and a convolution's backward pass, which "
+    "visits winners alone, loads a vector for each product"
 )
 WEIGHTS = (
     "in small batches the weights of linear layers are read and written more often than they are computed with "
-    "(forward, backward, gradient, momentum, step); convolutions of 16 and 32 channels have short inner loops"
+    "(forward, backward, momentum, step); forward convolutions reach the peak, but their backward pass, which visits "
+    "winners alone, loads a vector for each product"
 )
 LIBRARY = "both sides spend their time in the same operations of torch, and little is left around them"
 
