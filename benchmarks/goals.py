@@ -11,8 +11,8 @@ Measured = dict[str, Any]
 BATCH = 64  # the size of a batch that goals of training are for, the harder one
 
 PRODUCTS = (
-    "the products of linear layers are the same on both sides (*bound* below), and a convolution's backward pass, which "
-    "visits winners alone, loads a vector for each product"
+    "the products of linear layers are the same on both sides (*bound* below), and a convolution's backward pass, "
+    "which visits winners alone, loads a vector for each product"
 )
 WEIGHTS = (
     "in small batches the weights of linear layers are read and written more often than they are computed with "
