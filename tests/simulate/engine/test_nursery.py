@@ -77,9 +77,9 @@ def test_an_environment_that_libraries_read_has_a_nursery_of_its_own(monkeypatch
     before = nurseries()
     monkeypatch.setenv("OMP_PROC_BIND", "false")
     second = WorkerProcess()
-    (added,) = nurseries() - before
     assert answered(first)
     assert answered(second)
+    (added,) = nurseries() - before
     assert first.close() == second.close() == 0
     os.kill(int(added), signal.SIGKILL)
 
