@@ -74,10 +74,10 @@ def test_a_worker_lives_in_the_folder_of_who_asks_and_alone_holds_what_it_is_giv
 
 def test_an_environment_that_libraries_read_has_a_nursery_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     first = WorkerProcess()
+    assert answered(first)
     before = nurseries()
     monkeypatch.setenv("OMP_PROC_BIND", "false")
     second = WorkerProcess()
-    assert answered(first)
     assert answered(second)
     (added,) = nurseries() - before
     assert first.close() == second.close() == 0
