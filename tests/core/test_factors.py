@@ -13,6 +13,7 @@ from typing_extensions import override
 from fedssa.core import optim
 from fedssa.core.fitting import Batch, Step, fit
 from fedssa.core.optim import SGD, Adam, Optimiser
+from fedssa.core.seeds import seeded
 from fedssa.core.training import LocalTraining, Phase, train
 from fedssa.kernels import in_c, in_torch
 from tests.conftest import at, make_client, same_bits
@@ -39,8 +40,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 class Two(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
+        with seeded(0, "start"):
             self.first, self.last = nn.Linear(INPUTS, 8), nn.Linear(8, CLASSES)
 
     @override
@@ -135,6 +135,30 @@ def test_gradients_within_a_loss_are_not_those_of_the_step(stepped: list[tuple[i
 
     one, other = (trained(loss, SGD(), factored=factored) for factored in (True, False))
     torch.testing.assert_close(one.state_dict(), other.state_dict())  # second derivatives add up in another order
+    assert not stepped
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_weight_whose_gradient_somebody_waits_for(stepped: list[tuple[int, ...]], register: str) -> None:
+    seen: list[Two] = []
+
+    def loss(model: Two, batch: Batch) -> Tensor:
+        if not seen or seen[-1] is not model:
+            seen.append(model)
+            getattr(model.first.weight, register)(lambda got: None if got is model.first.weight else 2 * got)
+        return plain(model, batch)
+
+    agree(loss)
+    assert stepped == STEPS * [LAST]
+
+
+def test_other_weights_in_a_layers_place(stepped: list[tuple[int, ...]]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        doubled = {name: 2 * p for name, p in model.named_parameters()}
+        out: Tensor = torch.func.functional_call(model, doubled, (batch.x,))
+        return cross_entropy(out, batch.y)
+
+    agree(loss)
     assert not stepped
 
 

@@ -2,7 +2,7 @@
 
 In small batches much of a step goes into writing such gradients to memory and reading them again. While a client
 trains, its linear layers hand the factors to the optimiser instead, and C makes product and step in one pass, with the
-bits of torch. A weight that is used twice in a step, or otherwise than by its layer, gets its gradient as usual.
+bits of torch. A weight that is used twice in a step, or whose gradient somebody waits for, gets it as usual.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,8 +30,8 @@ class Kept:
     """Keeps what was handed over since the last step."""
 
     def __init__(self, params: Iterable[nn.Parameter]) -> None:
-        self.of: dict[nn.Parameter, Factors] = {}
-        self.uses = {p: 0 for p in params if can_step(p)}
+        self.of: dict[Tensor, Factors] = {}
+        self.uses: dict[Tensor, int] = {p: 0 for p in params if can_step(p)}
         self.takes = False  # whether the gradients that are computed now are those of the step
 
     def clear(self) -> None:
@@ -64,17 +64,23 @@ def handed_over(modules: nn.Module, params: Iterable[nn.Parameter]) -> Iterator[
 
 
 def _forward(layer: nn.Linear, kept: Kept, x: Tensor) -> Tensor:
-    if not torch.is_grad_enabled() or not fits_step(x, layer.weight):
-        return linear(x, layer.weight, layer.bias)
-    kept.uses[layer.weight] += 1  # type: ignore[index]  # it is a parameter
-    out: Tensor = _Linear.apply(x, layer.weight, layer.bias, kept)  # type: ignore[no-untyped-call]
+    weight = layer.weight  # or what a loss has put in its place
+    if weight not in kept.uses or _has_hooks(weight) or not torch.is_grad_enabled() or not fits_step(x, weight):
+        return linear(x, weight, layer.bias)
+    kept.uses[weight] += 1
+    out: Tensor = _Linear.apply(x, weight, layer.bias, kept)  # type: ignore[no-untyped-call]
     return out
+
+
+def _has_hooks(weight: Tensor) -> bool:
+    """Tells whether somebody wants to see or change its gradient, as a mask of pruned weights does."""
+    return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     @override
-    def forward(ctx: Any, x: Tensor, weight: nn.Parameter, bias: Tensor | None, kept: Kept) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kept: Kept) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.weight, ctx.kept = weight, kept
         return linear(x, weight, bias)

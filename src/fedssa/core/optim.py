@@ -125,7 +125,7 @@ class _SGDSteps(Steps):
     def go_on_from(self, moments: Sequence[Tensor]) -> None:
         self._velocity = {i: moment.clone() for i, moment in enumerate(moments)}
 
-    def _step_from_factors(self, kept: Mapping[nn.Parameter, Factors], lr: float) -> None:
+    def _step_from_factors(self, kept: Mapping[Tensor, Factors], lr: float) -> None:
         """Moves what was handed over; what has another gradient besides gets the sum."""
         for i, p in enumerate(self.params):
             if p not in kept:

@@ -3,7 +3,7 @@
        gradient = grad^T x,   velocity = momentum * velocity + gradient,   weight = weight - lr * velocity
 
    A tile of the gradient is summed in registers and used at once, so that it is never written to memory; in small
-   batches that is most of what a step takes. Sums go over the batch from first to last, each with one rounding. */
+   batches memory is what a step waits for. Sums go over the batch from first to last, each with one rounding. */
 
 #include <stdint.h>
 #include <stdlib.h>
