@@ -45,7 +45,7 @@ ATTACKED = re.compile(
 )
 NONE, MEAN, ALONE = "none", "mean", "standalone"
 CUT = ("cut of honest clients, no attack", "cut of the one cut most")
-SAID = ("A client took", "“Higher”", "One seed: there are no verdicts")  # how its sentences begin
+SAID = ("A client took", "“Higher”", "Other rounds:", "One seed: there are no verdicts")  # how its sentences begin
 
 
 @dataclass(frozen=True)

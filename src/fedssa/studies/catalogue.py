@@ -15,6 +15,7 @@ from fedssa.methods import METHODS
 from fedssa.models import DESCRIPTIONS
 from fedssa.settings.reference import parts
 from fedssa.studies.listed import Listed, ListedMethod, ListedPart, names
+from fedssa.studies.public import own_settings
 
 Heterogeneity = Literal["any", "groups", "one"]
 
@@ -81,7 +82,8 @@ class Entry:
     def listed(self) -> ListedMethod:
         presets = {name: preset.means for name, preset in self.method.presets.items()}
         about = self.shared, self.models, self.needs, self.trained_by
-        return ListedMethod(self.name, self.method.__name__, self.module, *about, self.options, presets)
+        own = own_settings(self.method)
+        return ListedMethod(self.name, self.method.__name__, self.module, *about, self.options, presets, own)
 
 
 def entries() -> list[Entry]:

@@ -27,6 +27,7 @@ class ListedMethod:
     trained_by: list[str]
     options: dict[str, Any]  # their defaults
     presets: dict[str, dict[str, Any]]  # what the name of each one fixes
+    own: dict[str, dict[str, Any]]  # settings by section that it must have, whatever others have
 
     @property
     def source(self) -> Path:

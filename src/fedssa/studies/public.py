@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fedssa.core.client import AnyMethod
 from fedssa.core.public import Labels
 from fedssa.methods import METHODS
 
@@ -18,11 +19,15 @@ def public_methods(labels: Labels) -> list[str]:
 
 def as_needed(table: Mapping[str, Any], name: str) -> Table:
     """Gives a method the rounds and public samples that it can only have, so that it can stand beside the others."""
-    cls, fitted = METHODS.get(name), dict(table)
-    if cls is None:
-        return fitted
-    if cls.fixed_rounds is not None:
-        fitted["rounds"] = {**table.get("rounds", {}), "total": cls.fixed_rounds, "fraction": 1.0}
-    if cls.fixed_public:
-        fitted["public"] = {**table.get("public", {}), "per_round": 0}
-    return fitted
+    cls = METHODS.get(name)
+    own = {} if cls is None else own_settings(cls)
+    return {**table, **{section: {**table.get(section, {}), **own[section]} for section in own}}
+
+
+def own_settings(method: type[AnyMethod]) -> Table:
+    """Returns the settings that a method must have, by their sections."""
+    rounds = {"total": method.fixed_rounds, "fraction": 1.0}
+    return {
+        **({"rounds": rounds} if method.fixed_rounds is not None else {}),
+        **({"public": {"per_round": 0}} if method.fixed_public else {}),
+    }

@@ -8,6 +8,7 @@ import pytest
 
 from fedssa.records import Outcome
 from fedssa.report.figures.families import families
+from fedssa.report.page.report import contents
 from fedssa.report.read.collection import gather
 from fedssa.report.read.groups import Group, group_runs, subtitle, title
 from fedssa.report.read.paper import paper_percent
@@ -98,6 +99,25 @@ def test_runs_with_other_public_data_are_another_experiment(tmp_path: Path) -> N
     ]
     assert ["32 public samples" in subtitle(group) for group in found] == [False, True, True, False, True]
     assert [group.rows[0].difference is not None for group in found] == [True] * 5  # each to its own reference
+
+
+def test_a_method_with_rounds_of_its_own_stands_beside_the_others(tmp_path: Path) -> None:
+    """As a comparison makes its runs; FedKT's first name must not make it the one whose rounds are told."""
+    public = {"name": "slice", "share": 0.1, "per_round": 32}
+    everyone: dict[str, Any] = {"public": public, "rounds": {"total": 3, "fraction": 0.5}}
+    fixed: dict[str, Any] = {"public": public | {"per_round": 0}, "rounds": {"total": 2, "fraction": 1.0}}
+    for name, changes in (("fedkt", fixed), ("cfd", everyone | {"public": fixed["public"]}), ("standalone", everyone)):
+        finished_run(tmp_path / name, ROUNDS, settings(name, **changes))
+    (group,) = groups_of(tmp_path)
+    assert [run.name for run in group.runs] == ["cfd", "fedkt", "standalone"]
+    assert "50 % a round, 3 rounds of 1 epoch" in title(group)
+    assert [row.method for row in group.rows if row.difference is not None] == ["cfd", "fedkt"]
+    page = contents(gather([tmp_path]))["tables.md"].decode()
+    assert "Other rounds: fedkt has 2 rounds, 100 % of the clients in each." in page
+    finished_run(tmp_path / "another", ROUNDS, settings(**everyone | {"rounds": {"total": 4, "fraction": 0.5}}))
+    assert sorted([run.name for run in group.runs] for group in groups_of(tmp_path)) == [
+        ["another"], ["cfd", "standalone"], ["fedkt"]
+    ]  # fmt: skip
 
 
 def test_runs_on_a_share_of_the_data_are_another_experiment_and_say_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs may be compared if they are equal in everything but the method and the seed."""
+"""Runs may be compared if they are equal in everything but the method, with what it must have, and the seed."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from fedssa.report.read.collection import Found
 from fedssa.report.read.comparison import MethodRow, compare_methods
+from fedssa.report.read.known import known_method
 from fedssa.report.read.summary import RunSummary, options_of, section_of
 from fedssa.settings.labels import entries_of, label
 
@@ -65,10 +66,29 @@ class Group:
 
 def group_runs(runs: Sequence[Found]) -> list[Group]:
     """Groups the runs, in the order of the groups' first runs."""
-    together: dict[str, list[Found]] = {}
-    for run in runs:
-        together.setdefault(json.dumps(shared_settings(run), sort_keys=True), []).append(run)
-    return [_group(members) for members in together.values()]
+    found = [shared_settings(run) for run in runs]
+    free = [settings for run, settings in zip(runs, found, strict=True) if not _own(run)]
+    together: dict[str, tuple[Settings, list[Found]]] = {}
+    for run, settings in zip(runs, found, strict=True):
+        shared = _shared_by_others(settings, _own(run), free)
+        together.setdefault(json.dumps(shared, sort_keys=True), (shared, []))[1].append(run)
+    return [_group(shared, members) for shared, members in together.values()]
+
+
+def _own(run: Found) -> Settings:
+    method = known_method(run.summary.settings)
+    return {} if method is None else method.own
+
+
+def _shared_by_others(settings: Settings, own: Settings, others: Sequence[Settings]) -> Settings:
+    """Returns the settings of those beside whom a method with some of its own belongs, if it is plain who they are."""
+    alike = [other for other in others if _without(other, own) == _without(settings, own)] if own else []
+    return alike[0] if alike and all(other == alike[0] for other in alike) else settings
+
+
+def _without(settings: Settings, own: Settings) -> dict[str, Any]:
+    left = {key: {k: v for k, v in settings[key].items() if k not in own[key]} for key in own if key in settings}
+    return {**settings, **left}
 
 
 def shared_settings(run: Found) -> dict[str, Any]:
@@ -94,7 +114,7 @@ def _public(run: RunSummary) -> dict[str, Any]:
     return {key: table[key] for key in table if key not in PLACES} | {"digest": run.run_dir.public_digest}
 
 
-def _group(members: Sequence[Found]) -> Group:
+def _group(shared: Settings, members: Sequence[Found]) -> Group:
     labels = method_labels(members)
     kept: dict[tuple[str, int], Found] = {}
     repeated = []
@@ -105,7 +125,6 @@ def _group(members: Sequence[Found]) -> Group:
     runs = tuple(run for run in members if run in kept.values())
     names = {id(run.summary): labels[run.name] for run in runs}
     rows = compare_methods([run.summary for run in runs], REFERENCE, name=lambda summary: names[id(summary)])
-    shared = shared_settings(members[0])
     return Group(shared, shared["version"], runs, tuple(members), labels, tuple(rows), tuple(repeated))
 
 

@@ -1,11 +1,10 @@
 """How much is sent depends on the public samples of a round, and their labels are data: tables tell both."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
+from fedssa.report.read.known import known_method
 from fedssa.runs.directory import RunDir
-from fedssa.studies.listed import listed
 
 CONTROL = "standalone-public"  # it trains on public labels, and shares nothing
 
@@ -33,9 +32,5 @@ def uses_public_labels(settings: Mapping[str, Any]) -> bool:
 
 def _needs(settings: Mapping[str, Any]) -> list[str] | None:
     """Returns what a method of ours needs; None of another's."""
-    return _of_all_methods().get(str(settings["method"]["name"]))
-
-
-@cache
-def _of_all_methods() -> dict[str, list[str]]:
-    return {name: method.needs for method in listed().methods for name in (method.name, *method.presets)}
+    method = known_method(settings)
+    return None if method is None else method.needs

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.style import Style
@@ -139,6 +140,7 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
         if len(seeds) > 1
         else f"One seed ({seeds[0]}): no interval is shown, since one seed says nothing of others.",
         *_steps(rows),
+        *_other_rounds(group),
     ]
     if unfinished := [run for run in group.runs if run.summary.outcome != "finished"]:
         told = [f"{_what(group, run)} ({run.summary.outcome}, {_rounds(run)})" for run in unfinished]
@@ -163,6 +165,20 @@ def _steps(rows: Sequence[MethodRow]) -> list[str]:
         f"A client took {usual:,.0f} SGD steps (mean over clients and seeds)"
         + (f"; with {', '.join(others)}." if others else ", with every method.")
     ]
+
+
+def _other_rounds(group: Group) -> list[str]:
+    """Names methods that must have rounds of their own."""
+    told = {}
+    for run in group.runs:
+        rounds, everywhere = run.summary.settings["rounds"], group.settings["rounds"]
+        if rounds["total"] != everywhere["total"]:
+            told[group.labels[run.name]] = f"{rounds['total']} rounds, {_share(rounds)} of the clients in each"
+    return [f"Other rounds: {'; '.join(f'{method} has {what}' for method, what in told.items())}."] if told else []
+
+
+def _share(rounds: Mapping[str, Any]) -> str:
+    return f"{100 * rounds['fraction']:.3g} %"
 
 
 def _rounds(run: Found) -> str:
