@@ -12,6 +12,7 @@ from fedssa.report.page.report import contents
 from fedssa.report.read.collection import gather
 from fedssa.report.read.groups import Group, group_runs, subtitle, title
 from fedssa.report.read.paper import paper_percent
+from fedssa.report.read.public import num_public
 from fedssa.report.read.summary import comparable, summarise
 from fedssa.runs.directory import RunDir, fill_run_dir
 from tests.report.fake_runs import Accuracy, finished_run, make_run, settings, with_flops
@@ -99,6 +100,19 @@ def test_runs_with_other_public_data_are_another_experiment(tmp_path: Path) -> N
     ]
     assert ["32 public samples" in subtitle(group) for group in found] == [False, True, True, False, True]
     assert [group.rows[0].difference is not None for group in found] == [True] * 5  # each to its own reference
+
+
+@pytest.mark.parametrize(
+    ("public", "told"),
+    [
+        ({"name": "cifar100", "size": 500}, 500),
+        ({"name": "slice", "share": 0.1}, 0),
+        ({"size": 500, "per_round": 9}, 9),
+    ],
+)
+def test_runs_of_before_tell_of_p_what_their_settings_do(tmp_path: Path, public: dict[str, Any], told: int) -> None:
+    run = make_run(tmp_path / "run", ROUNDS, settings("ds-fl", public={"per_round": 0} | public))
+    assert num_public(run) == told
 
 
 def test_a_method_with_rounds_of_its_own_stands_beside_the_others(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def num_public(run_dir: RunDir) -> int | None:
     table, needs = run_dir.settings.get("public"), _needs(run_dir.settings)
     if not table or (needs is not None and not any("public data" in need for need in needs)):
         return None
-    told = table.get("per_round") or run_dir.about.get("public_samples")
+    told = table.get("per_round") or run_dir.about.get("public_samples") or table.get("size")
     return told if isinstance(told, int) else 0
 
 
