@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedssa.records import Outcome
+from fedssa.records import Outcome, latest_scores
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import Found, Gathered, gather
 from fedssa.runs.directory import RunDir
@@ -151,6 +152,29 @@ def test_the_readme_says_of_cifar100_what_the_first_table_says() -> None:
     first = {row["method"]: row["accuracy, %"].split()[0] for row in rows}
     assert [name for name, _ in said] == ["standalone", "fedssa", "standalone-scaled", "fedssa-plus"]
     assert all(first[name] == accuracy for name, accuracy in said)
+
+
+def test_the_page_on_public_data_says_who_gives_all_samples_one_class_and_where_clients_are_after_a_round() -> None:
+    page = " ".join((RESULTS / "public/README.md").read_text().split())
+    said = re.search(r"On CIFAR-10 that is so of (.*?) of the 20 clients; on CIFAR-100 of (.*?)\.", page)
+    alone = re.search(r"\*first\* round, at ([\d.]+) % on CIFAR-10 and ([\d.]+) % on CIFAR-100", page)
+    assert said
+    assert alone
+    for data, told, first in zip(("cifar10", "cifar100"), said.groups(), alone.groups(), strict=True):
+        runs = gather([RESULTS / "public/records/reduced" / data]).runs
+        counts = {run.summary.method: _of_one_class(run.summary.run_dir) for run in runs}
+        assert {name: int(number) for name, number in re.findall(r"`([a-z-]+)` (\d+)", told)} == {
+            name: number for name, number in counts.items() if number
+        }
+        (standalone,) = (run.summary.run_dir for run in runs if run.summary.method == "standalone")
+        after_one = latest_scores(list(reversed(standalone.records()[1:])))  # of each client, the first
+        assert first == f"{100 * statistics.fmean(scores.test['head'] for scores in after_one.values()):.1f}"
+
+
+def _of_one_class(run_dir: RunDir) -> int:
+    """Counts clients that give all their test samples the same class in the end."""
+    told = [(scores.per_class, scores.num_test) for scores in latest_scores(run_dir.records()).values()]
+    return sum(found is not None and max(found.predicted) == num for found, num in told)
 
 
 def test_the_code_on_the_page_prints_the_tables_of_the_page() -> None:

@@ -1,6 +1,5 @@
 """The first table of a group shows accuracy, differences with their verdicts, and what else was measured."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -159,8 +158,12 @@ def _steps(rows: Sequence[MethodRow]) -> list[str]:
     known = {row.method: row.steps for row in rows if row.steps is not None}
     if not known:
         return []
-    usual = statistics.median_low(known.values())
-    others = [f"{method} {steps:,.0f}" for method, steps in known.items() if abs(steps - usual) > UNEVEN * usual]
+    uneven = {
+        usual: [method for method, steps in known.items() if abs(steps - usual) > UNEVEN * usual]
+        for usual in sorted(known.values())
+    }
+    usual = min(uneven, key=lambda steps: len(uneven[steps]))
+    others = [f"{method} {known[method]:,.0f}" for method in uneven[usual]]
     return [
         f"A client took {usual:,.0f} SGD steps (mean over clients and seeds)"
         + (f"; with {', '.join(others)}." if others else ", with every method.")
