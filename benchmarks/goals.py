@@ -19,6 +19,7 @@ WEIGHTS = (
     "(forward, backward, momentum, step); forward convolutions reach the peak, but their backward pass, which visits "
     "winners alone, loads a vector for each product"
 )
+SHARED = "both cores share memory and caches, so that each is slower, and a round waits for its last client"
 LIBRARY = "both sides spend their time in the same operations of torch, and little is left around them"
 
 
@@ -85,10 +86,8 @@ GOALS = (
          lambda told: told["checksums"], "SHA-256 of what a round writes", at_least=False, form=".2%"),
     Goal("models that are not ours, ours / eager, the least", "other_models", other_models.GOAL,
          lambda rows: min(row["ratio"] for row in rows), LIBRARY),
-    Goal("two workers, times one process", "workers", 1.95, lambda told: told["ratio"],
-         "both cores share their memory and caches, and ten clients do not always fall into two equal halves"),
-    Goal("two workers, times one process, C = 10 %", "cohorts", 1.95, lambda told: told["ratio"],
-         "a round of ten clients is as long as the busier worker's half, longest first"),
+    Goal("two workers, times one process", "workers", 1.95, lambda told: told["ratio"], SHARED),
+    Goal("two workers, times one process, C = 10 %", "cohorts", 1.95, lambda told: told["ratio"], SHARED),
     Goal("from nothing to the first record, two workers, seconds", "sizes", 1.0, lambda rows: rows[0]["start"],
          "imports of torch in the first process", at_least=False, form=".1f"),
     Goal("a round at the largest N, times one at N = 100", "sizes", 1.1,

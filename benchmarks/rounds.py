@@ -10,16 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.effort import Effort
 from benchmarks.federation import large, settings
 from benchmarks.timing import seconds
 from fedssa.records import Outcome
 from fedssa.settings.recipe import parse_settings
+from fedssa.simulate.engine.workers import Costs
 from fedssa.simulate.run import Run, reopen, start
 from fedssa.simulate.worker import keep_freed_memory
 
@@ -27,7 +30,11 @@ ROUNDS = 10
 
 
 def measure_workers(table: Mapping[str, Any] | None = None, num_rounds: int = 8) -> dict[str, float]:
-    """One process and two workers, round by round in turn; of the federation that all peers run, or of another."""
+    """One process and two workers, round by round in turn; of the federation that all peers run, or of another.
+
+    Of both workers' time, `waiting` is what they wait for the last client of a round and for the server; `together` is
+    what they take over the same clients, times what one process takes.
+    """
     recipe = parse_settings(table or settings(num_rounds))
     with tempfile.TemporaryDirectory() as folder:
         runs = {n: start(recipe, Path(folder) / str(n)) for n in (1, 2)}
@@ -35,14 +42,34 @@ def measure_workers(table: Mapping[str, Any] | None = None, num_rounds: int = 8)
         for _ in range(2):  # the start, and a round in which caches fill
             for records in rounds.values():
                 next(records)
-        times: dict[int, list[float]] = {n: [] for n in runs}
+        times: list[tuple[float, float, float]] = []
         for _ in range(num_rounds - 1):
-            for n, records in rounds.items():
-                times[n].append(seconds(partial(next, records)))
+            one = seconds(partial(next, rounds[1]))
+            with job_seconds() as jobs:
+                two = seconds(partial(next, rounds[2]))
+            times.append((one, two, sum(jobs)))
         for run in runs.values():
             run.close()
-    one, two = (statistics.median(times[n]) for n in (1, 2))
-    return {"one": one, "two": two, "ratio": statistics.median(a / b for a, b in zip(times[1], times[2], strict=True))}
+    return {
+        "one": statistics.median(one for one, _, _ in times),
+        "two": statistics.median(two for _, two, _ in times),
+        "ratio": statistics.median(one / two for one, two, _ in times),
+        "waiting": statistics.median(1 - jobs / (2 * two) for _, two, jobs in times),
+        "together": statistics.median(jobs / one for one, _, jobs in times),
+    }
+
+
+@contextmanager
+def job_seconds() -> Iterator[list[float]]:
+    """Lists how long the jobs of workers took, as they say themselves."""
+    told, heard = list[float](), Costs.heard
+
+    def noting(costs: Costs, client: int, seconds: float) -> None:
+        told.append(seconds)
+        heard(costs, client, seconds)
+
+    with patch.object(Costs, "heard", noting):
+        yield told
 
 
 def measure_cohorts(num_rounds: int = 15) -> dict[str, float]:
