@@ -97,7 +97,7 @@ GOALS = (
     Goal("a round of the most classes, beyond its FLOPs and states", "classes", 1.0, _beyond_its_flops,
          "work of ours that grows with classes", at_least=False),
     Goal("time a round of T = 10,000, times that of T = 100", "rounds", 1.1, _slowest_growth,
-         "records of many rounds are more than caches hold", at_least=False),
+         "to take up a run again takes longer a round where there are many; why is not known", at_least=False),
     Goal("a report over 500 runs, CPU seconds", "report", 10.0, lambda told: told["seconds"],
          "records of 0.6 MB a run are read line by line, each with its checksum and types", at_least=False, form=".1f"),
 )  # fmt: skip

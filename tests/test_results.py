@@ -169,6 +169,11 @@ def test_the_page_on_public_data_says_who_gives_all_samples_one_class_and_where_
         (standalone,) = (run.summary.run_dir for run in runs if run.summary.method == "standalone")
         after_one = latest_scores(list(reversed(standalone.records()[1:])))  # of each client, the first
         assert first == f"{100 * statistics.fmean(scores.test['head'] for scores in after_one.values()):.1f}"
+        if data == "cifar10":
+            (dsfl,) = (run.summary.run_dir for run in runs if run.summary.method == "ds-fl")
+            assert (
+                f"after twelve rounds, where with two it has {100 * (dsfl.records()[12].headline or 0):.1f} %" in page
+            )
 
 
 def _of_one_class(run_dir: RunDir) -> int:

@@ -128,6 +128,7 @@ def test_a_method_with_rounds_of_its_own_stands_beside_the_others(tmp_path: Path
     assert [row.method for row in group.rows if row.difference is not None] == ["cfd", "fedkt"]
     page = contents(gather([tmp_path]))["tables.md"].decode()
     assert "Other rounds: fedkt has 2 rounds, 100 % of the clients in each." in page
+    assert page.count("Other rounds") == 1
     finished_run(tmp_path / "another", ROUNDS, settings(**everyone | {"rounds": {"total": 4, "fraction": 0.5}}))
     assert sorted([run.name for run in group.runs] for group in groups_of(tmp_path)) == [
         ["another"], ["cfd", "standalone"], ["fedkt"]

@@ -82,7 +82,10 @@ def _own(run: Found) -> Settings:
 
 def _shared_by_others(settings: Settings, own: Settings, others: Sequence[Settings]) -> Settings:
     """Returns the settings of those beside whom a method with some of its own belongs, if it is plain who they are."""
-    alike = [other for other in others if _without(other, own) == _without(settings, own)] if own else []
+    if not own:
+        return settings
+    left = _without(settings, own)
+    alike = [other for other in others if _without(other, own) == left]
     return alike[0] if alike and all(other == alike[0] for other in alike) else settings
 
 

@@ -1,7 +1,6 @@
 """The first table of a group shows accuracy, differences with their verdicts, and what else was measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedssa.records import BALANCED_ACCURACY, MACRO_F1
 from fedssa.report.figures.style import Style
@@ -172,16 +171,13 @@ def _steps(rows: Sequence[MethodRow]) -> list[str]:
 
 def _other_rounds(group: Group) -> list[str]:
     """Names methods that must have rounds of their own."""
-    told = {}
+    told, usual = {}, group.settings["rounds"]
     for run in group.runs:
-        rounds, everywhere = run.summary.settings["rounds"], group.settings["rounds"]
-        if rounds["total"] != everywhere["total"]:
-            told[group.labels[run.name]] = f"{rounds['total']} rounds, {_share(rounds)} of the clients in each"
-    return [f"Other rounds: {'; '.join(f'{method} has {what}' for method, what in told.items())}."] if told else []
-
-
-def _share(rounds: Mapping[str, Any]) -> str:
-    return f"{100 * rounds['fraction']:.3g} %"
+        rounds = run.summary.settings["rounds"]
+        if any(rounds.get(key) != usual.get(key) for key in ("total", "fraction")):
+            share = f"{100 * rounds.get('fraction', 1.0):.3g} % of the clients in each"
+            told[group.labels[run.name]] = f"{group.labels[run.name]} has {rounds['total']} rounds, {share}"
+    return [f"Other rounds: {'; '.join(told.values())}."] if told else []
 
 
 def _rounds(run: Found) -> str:
