@@ -3,6 +3,7 @@
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,10 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     keep_freed_memory()  # as every run of ours does
     effort = QUICK if said.quick else FULL
-    measured = {"machine": describe("auto", "cpu")} | {name: PARTS[name](effort) for name in chosen or PARTS}
+    measured: dict[str, Any] = {"machine": describe("auto", "cpu")}
+    for number, name in enumerate(chosen or PARTS, start=1):
+        print(f"{number} of {len(chosen or PARTS)}: {name} …", file=sys.stderr)
+        measured[name] = PARTS[name](effort)
     text = report(measured, "CIFAR-10" if is_real() else "random images (CIFAR-10 was not found)")
     print(text)
     if not chosen and not said.quick:

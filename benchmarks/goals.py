@@ -19,8 +19,14 @@ WEIGHTS = (
     "(forward, backward, momentum, step); forward convolutions reach the peak, but their backward pass, which visits "
     "winners alone, loads a vector for each product"
 )
-SHARED = "both cores share memory and caches, so that each is slower, and a round waits for its last client"
-LIBRARY = "both sides spend their time in the same operations of torch, and little is left around them"
+SHARED = (
+    "one process has a second thread for states already, on the other core; both share memory and caches, so that each "
+    "is slower, and a round waits for its last client"
+)
+LIBRARY = (
+    "both sides spend their time in the same operations of torch, and little is left around them; a few percent up or "
+    "down are the machine's noise"
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ GOALS = (
     Goal("a round of the most classes, beyond its FLOPs and states", "classes", 1.0, _beyond_its_flops,
          "work of ours that grows with classes", at_least=False),
     Goal("time a round of T = 10,000, times that of T = 100", "rounds", 1.1, _slowest_growth,
-         "to take up a run again takes longer a round where there are many; why is not known", at_least=False),
+         "work of ours that grows with rounds", at_least=False),
     Goal("a report over 500 runs, CPU seconds", "report", 10.0, lambda told: told["seconds"],
          "records of 0.6 MB a run are read line by line, each with its checksum and types", at_least=False, form=".1f"),
 )  # fmt: skip

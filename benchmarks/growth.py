@@ -56,9 +56,16 @@ def _with_classes(size: int) -> dict[str, Any]:
 
 
 def measure_rounds(effort: Effort) -> list[dict[str, float]]:
-    """A run of N = 100 with a cohort of 10: to write its records, to take it up again, and to report on it."""
+    """A run of N = 100 with a cohort of 10: to write its records, to take it up again, and to report on it.
+
+    All lengths in turn, several times: one of a few milliseconds alone would tell of the machine's mood.
+    """
     _measure_rounds(1)  # it imports what the others need
-    return [_measure_rounds(num_rounds) for num_rounds in effort.rounds]
+    turns = [[_measure_rounds(num_rounds) for num_rounds in effort.rounds] for _ in range(effort.repeats)]
+    return [
+        {key: statistics.median(turn[key] for turn in of_length) for key in of_length[0]}
+        for of_length in zip(*turns, strict=True)
+    ]
 
 
 def _measure_rounds(num_rounds: int) -> dict[str, float]:

@@ -5,7 +5,8 @@ report's accuracies and costs, by their names, and a row of every method; then c
 clients trained and whether verdicts can be trusted, up to a second comment, `<!-- end -->`.
 
 Another comment, `<!-- attacks: METHOD, K classes each -->`, is followed by a whole table up to the same end: rules
-down, attacks across, from the records of runs with [hostile]. Below `<!-- answer -->` stands which method is for which
+down, attacks across, from the records of runs with [hostile]. Below `<!-- starts: DATA -->` are the methods of the
+experiment `trained` from two starts (tests/starts.py). Below `<!-- answer -->` stands which method is for which
 situation, out of the tables of all folders.
 """
 
@@ -19,11 +20,13 @@ from fedssa.report.page.report import write
 from fedssa.report.read.collection import gather
 from fedssa.report.read.summary import RunSummary
 from fedssa.studies import hostile
+from tests.starts import both_starts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
 PAGES = {  # of each folder with records and their report, the page that shows them
     RESULTS: RESULTS / "README.md",
+    RESULTS / "trained": RESULTS / "trained/README.md",
     RESULTS / "groups": RESULTS / "groups/README.md",
     RESULTS / "every": RESULTS / "every/README.md",
     RESULTS / "public": RESULTS / "public/README.md",
@@ -43,6 +46,7 @@ BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!--
 ATTACKED = re.compile(
     r"^(<!-- attacks: ([\w-]+), (\d+) classes each -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
 )
+STARTS = re.compile(r"^(<!-- starts: (\w+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 NONE, MEAN, ALONE = "none", "mean", "standalone"
 CUT = ("cut of honest clients, no attack", "cut of the one cut most")
 SAID = ("A client took", "“Higher”", "Other rounds:", "One seed: there are no verdicts")  # how its sentences begin
@@ -65,6 +69,7 @@ def filled(page: str, folder: Path) -> str:
     tables = tables_of(folder / "report/tables.md")
     page = ANSWER.sub(lambda found: f"{found[1]}{_answers()}\n{found[2]}", page)
     page = BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
+    page = STARTS.sub(lambda found: f"{found[1]}\n{both_starts(folder / 'records', found[2])}\n{found[3]}", page)
     if not ATTACKED.search(page):
         return page
     runs = [run.summary for run in gather([folder / "records"]).runs]

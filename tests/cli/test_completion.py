@@ -1,6 +1,7 @@
 """A shell's TAB offers names, at once."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -50,8 +51,8 @@ def test_a_shell_asks_and_torch_stays_out() -> None:
 
 
 def test_a_shell_is_told_how_to_ask() -> None:
-    """Whichever way the command was called, the words are for `fedssa`."""
-    asked = [sys.executable, "-m", "fedssa", "--show-completion", "bash"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    """Whichever way the command was called, the words are for `fedssa`; the shell is the one that calls it."""
+    call = f"{shlex.quote(sys.executable)} -m fedssa --show-completion; exit $?"  # bash stays, and is found
+    done = subprocess.run(["bash", "-c", call], capture_output=True, text=True, check=False)  # noqa: S607
     assert "_FEDSSA_COMPLETE=complete_bash" in done.stdout, done.stderr
     assert done.stdout.endswith("_fedssa_completion fedssa\n")

@@ -27,6 +27,7 @@ AT_MOST = 180.0  # seconds, for all of them
 SOME: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("table-hetero", "curves", "individual", "tradeoff"), ("standalone", "fedssa", "fedproto")),
     "table-homo": ("fedssa", "fedavg"),
+    "trained": ("standalone", "fedssa-convex"),
     "groups": ("fedssa-groups", "groups-svd", "fedssa-plus-convex-x3"),
     "every-method": ("standalone", "fedgh"),
     "every-public": ("standalone-public", "ds-fl"),

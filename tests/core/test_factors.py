@@ -1,5 +1,7 @@
 """Linear layers hand over factors of gradients only where the step is the same to the last bit."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -225,6 +227,16 @@ def test_layers_are_as_before_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), SGD().start(model.parameters()).factored(model):
         _ = 1 / 0
     assert not any("forward" in vars(part) for part in model.children())
+
+
+@pytest.mark.parametrize("factored", [True, False])
+def test_nothing_of_a_training_stays_in_memory(*, factored: bool) -> None:
+    """A circle through torch's graph, whose nodes would hold what holds them, is one that Python never finds."""
+    model = trained(plain, SGD(), factored=factored)
+    left = [weakref.ref(p) for p in model.parameters()]
+    del model
+    gc.collect()
+    assert [ref() for ref in left] == [None] * 4
 
 
 # -- a client's training -------------------------------------------------------------------------------------------

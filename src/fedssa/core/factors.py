@@ -91,7 +91,7 @@ class _Linear(torch.autograd.Function):
         grad, (x, weight), kept = grads[0], ctx.saved_tensors, ctx.kept
         grad_x = grad.mm(weight) if ctx.needs_input_grad[0] else None
         grad_bias = grad.sum(0) if ctx.needs_input_grad[2] else None
-        factors, alone = Factors(grad, x), kept.takes and kept.uses[ctx.weight] == 1
-        if alone:
-            kept.of[ctx.weight] = factors
-        return grad_x, None if alone else factors.product(), grad_bias, None
+        if kept.takes and kept.uses[ctx.weight] == 1:
+            kept.of[ctx.weight] = Factors(grad, x.detach())  # x knows the layers before it, whose nodes hold `kept`
+            return grad_x, None, grad_bias, None
+        return grad_x, Factors(grad, x).product(), grad_bias, None

@@ -77,6 +77,7 @@ NEED_OWN_LABELS = ("fedgems",)
 VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
     "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
+    "fedssa-convex": {"method": {"name": "fedssa", "fusion": "convex"}},
     "groups-no-extractors": {"method": {"name": "fedssa-groups", "extractors": False}},
     "groups-no-rows": {"method": {"name": "fedssa-groups", "rows": False}},
     "groups-no-prototypes": {"method": {"name": "fedssa-groups", "prototypes": False}},
@@ -209,6 +210,22 @@ EXPERIMENTS: dict[str, Experiment] = {
     "participation": Experiment("more or fewer clients a round", _by_fraction, _TWO),
     "ablation-m1": Experiment("without and with averaging by class", _bases, ("m1-a", "m1-b", "fedssa"), "ablation-m1"),
     "ablation-m2": Experiment("without and with stabilised fusion", _bases, ("m2-a", "m2-b", "fedssa"), "ablation-m2"),
+    "trained": Experiment(
+        "where methods end once clients are trained, from two starts (ours)",
+        _largest,
+        (
+            "standalone",
+            CONTROL,
+            "fedssa",
+            "fedssa-convex",
+            "fedssa-plus",
+            "fedssa-groups",
+            "fedproto",
+            "fd",
+            "fedclassavg",
+            "fedper",
+        ),
+    ),
     "groups": Experiment(
         "what each part of FedSSA in groups brings (ours)",
         _largest,

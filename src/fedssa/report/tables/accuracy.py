@@ -60,8 +60,8 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
             (
                 _method(row, styles),
                 *([amount(epsilons[row.method])] if with_noise else []),
-                _result(row),
-                *_compared(row)[: 2 if judged else 1],
+                result_cell(row),
+                *compared_cells(row)[: 2 if judged else 1],
                 *(measure_cell(name, row.measures.get(name)) for name in measures),
                 *(percent(row.second_accuracies.get(kind)) for kind in kinds),
                 percent(row.best_by_validation),
@@ -109,11 +109,11 @@ def _epsilon(runs: Sequence[Found]) -> float | None:
     return max((epsilon for epsilon in known if isinstance(epsilon, (int, float))), default=None)
 
 
-def _result(row: MethodRow) -> Cell:
+def result_cell(row: MethodRow) -> Cell:
     return percent(row.mean, note="" if row.spread is None else f"± {100 * row.spread:.1f}")
 
 
-def _compared(row: MethodRow) -> list[Cell]:
+def compared_cells(row: MethodRow) -> list[Cell]:
     found = row.difference
     if row.method == REFERENCE:
         return [Cell("reference", None, kind="muted"), Cell("", None)]
@@ -137,7 +137,7 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
         f"Seeds {', '.join(map(str, seeds))}."
         if len(seeds) > 1
         else f"One seed ({seeds[0]}): no interval is shown, since one seed says nothing of others.",
-        *_steps(rows),
+        *steps_taken(rows),
         *_other_rounds(group),
     ]
     if unfinished := [run for run in group.runs if run.summary.outcome != "finished"]:
@@ -152,7 +152,7 @@ def _notes(group: Group, rows: Sequence[MethodRow]) -> list[str]:
     return notes
 
 
-def _steps(rows: Sequence[MethodRow]) -> list[str]:
+def steps_taken(rows: Sequence[MethodRow]) -> list[str]:
     """Says how long clients trained, and which methods trained for longer or shorter."""
     known = {row.method: row.steps for row in rows if row.steps is not None}
     if not known:

@@ -1,0 +1,51 @@
+"""The table of the experiment `trained`: methods down, two starts across, each compared with training alone from it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedssa.report.read.comparison import MethodRow, compare_methods
+from fedssa.report.read.groups import REFERENCE
+from fedssa.report.read.statistics import trust
+from fedssa.report.read.summary import summarise
+from fedssa.report.tables.accuracy import METHOD, VERDICT, compared_cells, result_cell, steps_taken
+from fedssa.report.tables.table import Cell, Column, Table, amount, markdown, number
+from fedssa.runs.directory import RunDir
+from fedssa.studies.paper import own_header_scale, runs_of
+
+SEEDS = range(5)
+FIRST, *_ = STARTS = (3.0, 1.0)
+COSTS = (Column("numbers a round"), Column("FLOPs a round"))
+
+
+def both_starts(records: Path, data: str) -> str:
+    """As Markdown, with the report's sentences below; costs are those of the first start."""
+    compared = {start: compared_from(records, data, start) for start in STARTS}
+    columns = [
+        column for start in STARTS for column in (Column(f"header × {start:g}, %"), Column("vs alone, points"), VERDICT)
+    ]
+    rows = tuple(_cells(method, compared) for method in compared[FIRST])
+    lines = markdown([Table("", "", (METHOD, *columns, *COSTS), rows)], "").splitlines()
+    said = steps_taken(list(compared[FIRST].values()))
+    for start, of_start in compared.items():
+        if sentence := trust(row.difference for row in of_start.values()):
+            said.append(f"Header × {start:g}: {sentence}")
+    return "\n".join([*(line for line in lines if line.startswith("|")), "", *said, ""])
+
+
+def compared_from(records: Path, data: str, start: float) -> dict[str, MethodRow]:
+    """Rows of one start, by method; training alone from it is the reference."""
+    runs = runs_of("trained", "long", SEEDS, data=[data], header_scales=[start])
+    begun = [run for run in runs if own_header_scale(run.label) in (None, start)]  # whatever the experiment asks for
+    there = [run for run in begun if (records / run.path).is_dir()]
+    summaries = [summarise(RunDir.open(records / run.path)) for run in there]
+    names = {id(summary): run.label for run, summary in zip(there, summaries, strict=True)}
+    rows = compare_methods(summaries, REFERENCE, lambda summary: names[id(summary)])
+    return {row.method: row for row in rows}
+
+
+def _cells(method: str, compared: Mapping[float, Mapping[str, MethodRow]]) -> tuple[Cell, ...]:
+    cells, cost = [Cell(method)], compared[FIRST][method].per_round
+    for rows in compared.values():
+        row = rows.get(method)
+        cells += [result_cell(row), *compared_cells(row)] if row else [number(None), number(None), Cell("")]
+    return (*cells, amount(cost.numbers if cost else None), amount(cost.flops if cost else None))

@@ -1,0 +1,61 @@
+"""The table of two starts compares every method with training alone from the same start."""
+
+from pathlib import Path
+
+from fedssa.settings.recipe import parse_settings
+from fedssa.studies.paper import runs_of
+from tests.report.fake_runs import finished_run
+from tests.starts import both_starts
+
+ACCURACIES = {  # by start and method, of seeds 0, 1, 2, in percent
+    (3.0, "standalone"): (50, 51, 52),
+    (3.0, "fedssa"): (52, 53, 54),
+    (1.0, "standalone"): (40, 41, 42),
+    (1.0, "fedssa"): (50, 53, 56),
+    (3.0, "fedssa-groups"): (60, 61, 62),  # it has larger headers whatever is asked for
+    (3.0, "fedper"): (30, 30, 30),
+}
+
+
+def write_runs(records: Path, seeds: int) -> None:
+    for (scale, method), percents in ACCURACIES.items():
+        chosen = runs_of("trained", "long", range(seeds), data=["cifar100"], methods=[method], header_scales=[scale])
+        for run in chosen:
+            same = dict.fromkeys(range(100), percents[run.seed] / 100)
+            finished_run(records / run.path, [{}, same], parse_settings(run.table()).table)
+
+
+def rows(table: str) -> dict[str, list[str]]:
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_each_start_has_its_own_reference(tmp_path: Path) -> None:
+    """By hand: 3-fold headers +2 with no spread, usual ones +10, +12, +14, so 12 ± 4.303 · 2 / √3."""
+    write_runs(tmp_path, 3)
+    table = both_starts(tmp_path, "cifar100")
+    told = rows(table)
+    assert list(told) == ["method", "---", "standalone", "fedssa", "fedssa-groups", "fedper"]
+    assert told["standalone"][:6] == ["51.0 ± 1.0", "reference", "", "41.0 ± 1.0", "reference", ""]
+    assert told["fedssa"][0] == "53.0 ± 1.0"
+    assert told["fedssa"][1].startswith("+2.0")
+    assert told["fedssa"][3:5] == ["53.0 ± 3.0", "+12.0 \\[+7.0, +17.0\\]"]
+    assert told["fedssa"][5].startswith("higher p 0.009")
+    assert told["fedper"][2].startswith("lower")
+    assert told["fedssa-groups"][3:6] == told["fedper"][3:6] == ["–", "–", ""]
+    assert "Header × 3: “Higher”" in table
+    assert "With 3 seeds and 1 method compared" in table  # the usual headers have one besides training alone
+
+
+def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
+    write_runs(tmp_path, 1)
+    table = both_starts(tmp_path, "cifar100")
+    assert rows(table)["fedssa"][:6] == [
+        "52.0",
+        "+2.0",
+        "one seed: no interval",
+        "50.0",
+        "+10.0",
+        "one seed: no interval",
+    ]
+    assert "Header × 1: One seed: there are no verdicts" in table
