@@ -26,9 +26,14 @@ def time_left(
     if rates:
         known = sum(rounds * run.work_a_round * _nearest(run, rates) for run, rounds in left)
         return f"about {duration(known)}: an estimate from the rounds that were timed so far"
-    arch = label(left[0][0].settings.models.archs[0])  # the first, and so the largest, of our experiments' federations
-    guess = sum(rounds * run.work_a_round for run, rounds in left) * TRAINED * num_samples / speed(arch)
-    return f"very roughly {duration(guess)}: a guess from how fast this machine trains {arch}"
+    archs = {label(arch): None for run, _ in left for arch in run.settings.models.archs}
+    pace = {arch: 1 / speed(arch) for arch in archs}  # seconds a sample
+    guess = sum(
+        rounds * run.work_a_round * statistics.fmean(pace[label(arch)] for arch in run.settings.models.archs)
+        for run, rounds in left
+    )
+    trains = ", ".join(archs)
+    return f"very roughly {duration(guess * TRAINED * num_samples)}: a guess from how fast this machine trains {trains}"
 
 
 def _measured(planned: "Sequence[Planned]") -> dict[tuple[str, ...], float]:
