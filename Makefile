@@ -37,16 +37,18 @@ $(VENV)/.system: $(VENV)/.dev
 	@$(PIP) -e '.[dev,ray]'
 	@touch $@
 
-# Programs of the system that tests run: Debian package and program, installed if it is not there.
-SYSTEM_PACKAGES := chromium:chromium nginx-light:nginx
+# Programs of the system that tests run: Debian packages and program, installed if it is not there.
+SYSTEM_PACKAGES := chromium:chromium nginx-light:nginx qemu-user-static:qemu-aarch64-static \
+	gcc-aarch64-linux-gnu,libc6-dev-arm64-cross:aarch64-linux-gnu-gcc
 
 system-packages:
 	@for pair in $(SYSTEM_PACKAGES); do \
 		PATH=$$PATH:/usr/sbin command -v $${pair#*:} >/dev/null && continue; \
-		echo "installing $${pair%:*} …"; \
+		packages=$${pair%:*}; packages=$${packages//,/ }; \
+		echo "installing $$packages …"; \
 		sudo=; test $$(id -u) = 0 || sudo=sudo; \
 		$$sudo apt-get update -qq && $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
-			--no-install-recommends $${pair%:*} >/dev/null || exit $$?; done
+			--no-install-recommends $$packages >/dev/null || exit $$?; done
 
 demo: $(VENV)/.base
 	@rm -rf $(DEMO_MADE)

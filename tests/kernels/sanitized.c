@@ -1,6 +1,7 @@
 /* The kernels against loops that cannot be wrong, for a build with sanitizers. Every buffer is exactly as large as it
    must be and aligned for a float, no more; numbers are whole, so that all sums are exact and results are equal. */
 
+#include "amx.c"
 #include "batch.c"
 #include "conv_relu_pool.c"
 #include "linear_step.c"

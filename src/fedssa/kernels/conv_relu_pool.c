@@ -15,7 +15,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
-#ifndef _WIN32
+#if defined(__x86_64__) && !defined(_WIN32)
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -134,6 +134,7 @@ int fedssa_backward(const Call *c, int level) {
 
 /* ----------------------------------------------------------------- the level of this machine */
 
+#ifdef __x86_64__
 /* Runs the kernels once: the paper's second convolution, on one image. */
 static int try_out(int level) {
     enum { SIDE = 14, IN = 16, OUT = 32, KERNEL = 5, POOLED = 5 };
@@ -169,6 +170,7 @@ static int survives(int level) {
     return said;
 #endif
 }
+#endif
 
 int fedssa_level(void) {
 #ifdef __x86_64__
