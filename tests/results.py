@@ -6,8 +6,8 @@ clients trained and whether verdicts can be trusted, up to a second comment, `<!
 
 Another comment, `<!-- attacks: METHOD, K classes each -->`, is followed by a whole table up to the same end: rules
 down, attacks across, from the records of runs with [hostile]. Below `<!-- starts: DATA -->` are the methods of the
-experiment `trained` from two starts (tests/starts.py). Below `<!-- answer -->` stands which method is for which
-situation, out of the tables of all folders.
+experiment `trained` from two starts (tests/starts.py), below `<!-- starts: DATA, header × 3 -->` from one. Below
+`<!-- answer -->` stands which method is for which situation, out of the tables of all folders.
 """
 
 import re
@@ -20,13 +20,15 @@ from fedssa.report.page.report import write
 from fedssa.report.read.collection import gather
 from fedssa.report.read.summary import RunSummary
 from fedssa.studies import hostile
-from tests.starts import both_starts
+from tests.starts import FAIR, USUAL, started
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
+TRAINED = RESULTS / "trained"
+README = ROOT / "README.md"  # it has a table of trained clients
 PAGES = {  # of each folder with records and their report, the page that shows them
     RESULTS: RESULTS / "README.md",
-    RESULTS / "trained": RESULTS / "trained/README.md",
+    TRAINED: TRAINED / "README.md",
     RESULTS / "groups": RESULTS / "groups/README.md",
     RESULTS / "every": RESULTS / "every/README.md",
     RESULTS / "public": RESULTS / "public/README.md",
@@ -36,8 +38,10 @@ PAGES = {  # of each folder with records and their report, the page that shows t
 FOLDERS = tuple(folder for folder in PAGES if (folder / "records").is_dir())
 FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a round, 100 rounds of 2 epochs"
 LONGER = "CIFAR-100, 20 clients with cnn-1 … cnn-5, 10 classes each, 50 % a round, 30 rounds of 2 epochs"
-ANSWERS = (  # who asks, a folder and a table of its report, and methods in it
-    ("architectures differ", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus", "fedssa")),
+ANSWERS = (  # who asks, a folder and a table of its report (or the data of trained clients), and methods in it
+    ("architectures differ", TRAINED, "cifar100", ("fedproto", "fedssa-plus", "fedssa")),
+    ("architectures differ, 20 clients", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus")),
+    ("some have the same one", TRAINED, "cifar100", ("fedssa-groups",)),
     ("some have the same one, brief training", RESULTS / "groups", FIRST, ("fedssa-groups",)),
     ("all have the same one, brief training", RESULTS, FIRST.replace("cnn-1 … cnn-5", "cnn-1"), ("fedavg",)),
 )
@@ -46,7 +50,7 @@ BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!--
 ATTACKED = re.compile(
     r"^(<!-- attacks: ([\w-]+), (\d+) classes each -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
 )
-STARTS = re.compile(r"^(<!-- starts: (\w+) -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+STARTS = re.compile(r"^(<!-- starts: (\w+)(?:, header × ([\d.]+))? -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
 NONE, MEAN, ALONE = "none", "mean", "standalone"
 CUT = ("cut of honest clients, no attack", "cut of the one cut most")
 SAID = ("A client took", "“Higher”", "Other rounds:", "One seed: there are no verdicts")  # how its sentences begin
@@ -69,7 +73,7 @@ def filled(page: str, folder: Path) -> str:
     tables = tables_of(folder / "report/tables.md")
     page = ANSWER.sub(lambda found: f"{found[1]}{_answers()}\n{found[2]}", page)
     page = BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
-    page = STARTS.sub(lambda found: f"{found[1]}\n{both_starts(folder / 'records', found[2])}\n{found[3]}", page)
+    page = STARTS.sub(lambda found: f"{found[1]}\n{_started(folder, found[2], found[3])}\n{found[4]}", page)
     if not ATTACKED.search(page):
         return page
     runs = [run.summary for run in gather([folder / "records"]).runs]
@@ -119,16 +123,26 @@ def _answers() -> str:
     """A row of each method that is recommended or asked for, with those that it is to be measured by."""
     lines = []
     for who, folder, title, methods in ANSWERS:
-        rows = tables_of(folder / "report/tables.md")[title].rows
-        alone, control = (
-            next(row["accuracy, %"] for row in rows if row["method"] == name) for name in (ALONE, "standalone-scaled")
-        )
+        if folder == TRAINED:  # the control there is training alone from larger headers
+            rows, usual = (_rows(started(folder / "records", title, [start])) for start in (FAIR, USUAL))
+            alone, control = _accuracy_of(ALONE, usual), _accuracy_of(ALONE, rows)
+        else:
+            rows = tables_of(folder / "report/tables.md")[title].rows
+            alone, control = _accuracy_of(ALONE, rows), _accuracy_of("standalone-scaled", rows)
         for method in methods:
             row = next(row for row in rows if re.fullmatch(rf"{method}(, \w+ = (True|none))*", row["method"]))
             sure = row.get("verdict") or "one seed: none"
             cells = (who, f"`{method}`", row["accuracy, %"], alone, control, row["numbers a round"], sure)
             lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
+
+
+def _accuracy_of(method: str, rows: Sequence[dict[str, str]]) -> str:
+    return next(row["accuracy, %"] for row in rows if row["method"] == method)
+
+
+def _started(folder: Path, data: str, start: str | None) -> str:
+    return started(folder / "records", data, [float(start)] if start else (FAIR, USUAL))
 
 
 def tables_of(report: Path) -> dict[str, Shown]:
@@ -161,6 +175,7 @@ def main() -> None:
         page = PAGES[folder]
         page.write_text(filled(page.read_text(), folder))
         print(f"wrote {page.relative_to(ROOT)} and its report")
+    README.write_text(filled(README.read_text(), TRAINED))
 
 
 if __name__ == "__main__":

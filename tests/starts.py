@@ -1,6 +1,6 @@
-"""The table of the experiment `trained`: methods down, two starts across, each compared with training alone from it."""
+"""The table of the experiment `trained`: methods down, starts across, each compared with training alone from it."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedssa.report.read.comparison import MethodRow, compare_methods
@@ -13,22 +13,22 @@ from fedssa.runs.directory import RunDir
 from fedssa.studies.paper import own_header_scale, runs_of
 
 SEEDS = range(5)
-FIRST, *_ = STARTS = (3.0, 1.0)
+FAIR, USUAL = STARTS = (3.0, 1.0)
 COSTS = (Column("numbers a round"), Column("FLOPs a round"))
 
 
-def both_starts(records: Path, data: str) -> str:
+def started(records: Path, data: str, starts: Sequence[float] = STARTS) -> str:
     """As Markdown, with the report's sentences below; costs are those of the first start."""
-    compared = {start: compared_from(records, data, start) for start in STARTS}
-    columns = [
-        column for start in STARTS for column in (Column(f"header × {start:g}, %"), Column("vs alone, points"), VERDICT)
-    ]
-    rows = tuple(_cells(method, compared) for method in compared[FIRST])
+    compared = {start: compared_from(records, data, start) for start in starts}
+    result = {start: f"header × {start:g}, %" if len(starts) > 1 else "accuracy, %" for start in starts}
+    columns = [column for start in starts for column in (Column(result[start]), Column("vs alone, points"), VERDICT)]
+    first = compared[starts[0]]
+    rows = tuple(_cells(row, [of_start.get(method) for of_start in compared.values()]) for method, row in first.items())
     lines = markdown([Table("", "", (METHOD, *columns, *COSTS), rows)], "").splitlines()
-    said = steps_taken(list(compared[FIRST].values()))
+    said = steps_taken(list(first.values()))
     for start, of_start in compared.items():
         if sentence := trust(row.difference for row in of_start.values()):
-            said.append(f"Header × {start:g}: {sentence}")
+            said.append(f"Header × {start:g}: {sentence}" if len(starts) > 1 else sentence)
     return "\n".join([*(line for line in lines if line.startswith("|")), "", *said, ""])
 
 
@@ -43,9 +43,8 @@ def compared_from(records: Path, data: str, start: float) -> dict[str, MethodRow
     return {row.method: row for row in rows}
 
 
-def _cells(method: str, compared: Mapping[float, Mapping[str, MethodRow]]) -> tuple[Cell, ...]:
-    cells, cost = [Cell(method)], compared[FIRST][method].per_round
-    for rows in compared.values():
-        row = rows.get(method)
+def _cells(first: MethodRow, of_starts: Sequence[MethodRow | None]) -> tuple[Cell, ...]:
+    cells, cost = [Cell(first.method)], first.per_round
+    for row in of_starts:
         cells += [result_cell(row), *compared_cells(row)] if row else [number(None), number(None), Cell("")]
     return (*cells, amount(cost.numbers if cost else None), amount(cost.flops if cost else None))

@@ -5,7 +5,7 @@ from pathlib import Path
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import runs_of
 from tests.report.fake_runs import finished_run
-from tests.starts import both_starts
+from tests.starts import FAIR, started
 
 ACCURACIES = {  # by start and method, of seeds 0, 1, 2, in percent
     (3.0, "standalone"): (50, 51, 52),
@@ -33,7 +33,7 @@ def rows(table: str) -> dict[str, list[str]]:
 def test_each_start_has_its_own_reference(tmp_path: Path) -> None:
     """By hand: 3-fold headers +2 with no spread, usual ones +10, +12, +14, so 12 ± 4.303 · 2 / √3."""
     write_runs(tmp_path, 3)
-    table = both_starts(tmp_path, "cifar100")
+    table = started(tmp_path, "cifar100")
     told = rows(table)
     assert list(told) == ["method", "---", "standalone", "fedssa", "fedssa-groups", "fedper"]
     assert told["standalone"][:6] == ["51.0 ± 1.0", "reference", "", "41.0 ± 1.0", "reference", ""]
@@ -49,7 +49,7 @@ def test_each_start_has_its_own_reference(tmp_path: Path) -> None:
 
 def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
     write_runs(tmp_path, 1)
-    table = both_starts(tmp_path, "cifar100")
+    table = started(tmp_path, "cifar100")
     assert rows(table)["fedssa"][:6] == [
         "52.0",
         "+2.0",
@@ -59,3 +59,12 @@ def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
         "one seed: no interval",
     ]
     assert "Header × 1: One seed: there are no verdicts" in table
+
+
+def test_one_start_is_a_table_of_its_own(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    both, one = (rows(started(tmp_path, "cifar100", *starts)) for starts in ((), ((FAIR,),)))
+    assert one["method"] == ["accuracy, %", "vs alone, points", "verdict", "numbers a round", "FLOPs a round"]
+    assert {method: [*cells[:3], *cells[6:]] for method, cells in both.items() if method != "method"} == {
+        method: cells for method, cells in one.items() if method != "method"
+    }

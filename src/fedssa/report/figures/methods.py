@@ -12,6 +12,7 @@ from fedssa.report.read.groups import Group
 ABLATIONS = ("m1-a", "m1-b", "m2-a", "m2-b", "fedssa")
 LARGEST, SMALLEST = 34.0, 9.0  # pixels across a mark
 BAR = 34.0
+LINE = 16.0  # from one line of a label to the next
 
 Box = tuple[float, float, float, float]
 
@@ -39,7 +40,7 @@ def trade_off(group: Group, styles: Mapping[str, Style]) -> Figure | None:
         marks.append(Mark(x, y, "circle", style.ink, size, hollow, opacity=0.8, told=told, series=style.series))
         taken.append((x - size / 2, y - size / 2, x + size / 2, y + size / 2))
     for (row, _), box in zip(shown, list(taken), strict=True):
-        words.append(_label(row.method, box, taken, styles[row.method].series))
+        words.extend(_label(row.method, box, taken, styles[row.method].series))
     reading = (
         "Top left is best: accurate and cheap to send; a mark’s area is its FLOPs until the target, a hollow one did "
         "not reach the target and shows all rounds."
@@ -56,20 +57,32 @@ def _spent(group: Group, row: MethodRow) -> Cost | None:
     return row.per_round.each(lambda amount: rounds * amount)
 
 
-def _label(text: str, box: Box, taken: list[Box], series: int) -> Words:
+def _label(text: str, box: Box, taken: list[Box], series: int) -> list[Words]:
     """Places a label at the first free side of the mark, or at the side that covers least of the others."""
-    width, (left, top, right, bottom) = text_width(text, 14), box
-    middle, x = (top + bottom) / 2, (left + right) / 2
-    heights = (middle, *(y for away in (4, 18, 24) for y in (top - away, bottom + away)))
+    lines, (left, top, right, bottom) = _wrapped(text), box
+    width, more = max(text_width(line, 14) for line in lines), LINE * (len(lines) - 1)
+    middle = (top + bottom) / 2
+    x = min(max((left + right) / 2, LEFT + 1 + width / 2), WIDTH - 1 - width / 2)  # a wide one is pushed inside
+    heights = (middle, *(y for away in (4, 18, 24) for y in (top - away - more / 2, bottom + away + more / 2)))
     beside = [(side, y) for y in heights for side in ("start", "end")]
-    places = [(right + 4 if side == "start" else left - 4, y + 4.5, side) for side, y in beside]
-    places[2:2] = [(x, top - 5, "middle"), (x, bottom + 14, "middle")]
+    places = [(right + 4 if side == "start" else left - 4, y + 4.5 - more / 2, side) for side, y in beside]
+    places[2:2] = [(x, top - 5 - more, "middle"), (x, bottom + 14, "middle")]
     shift = {"start": 0.0, "end": width, "middle": width / 2}
-    areas = [(at - shift[side], y - 11, at - shift[side] + width, y + 1) for at, y, side in places]
+    areas = [(at - shift[side], y - 11, at - shift[side] + width, y + more + 1) for at, y, side in places]
     chosen = min(range(len(areas)), key=lambda i: (not _inside(areas[i]), _covered(areas[i], taken)))
     taken.append(areas[chosen])
     at_x, at_y, anchor = places[chosen]
-    return Words(at_x, at_y, text, "ink", anchor, 14, series=series)
+    return [Words(at_x, at_y + LINE * i, line, "ink", anchor, 14, series=series) for i, line in enumerate(lines)]
+
+
+def _wrapped(text: str) -> list[str]:
+    """Splits a label behind its commas where it is wider than a third of the figure."""
+    lines: list[str] = []
+    for part in text.split(", "):
+        joined = f"{lines[-1]}, {part}" if lines else part
+        fits = text_width(joined, 14) <= WIDTH / 3
+        lines = [*lines[:-1], joined] if fits or not lines else [*lines[:-1], f"{lines[-1]},", part]
+    return lines
 
 
 def _inside(area: Box) -> bool:
