@@ -29,6 +29,7 @@ README = ROOT / "README.md"  # it has a table of trained clients
 PAGES = {  # of each folder with records and their report, the page that shows them
     RESULTS: RESULTS / "README.md",
     TRAINED: TRAINED / "README.md",
+    RESULTS / "ablations": RESULTS / "ablations/README.md",
     RESULTS / "groups": RESULTS / "groups/README.md",
     RESULTS / "every": RESULTS / "every/README.md",
     RESULTS / "public": RESULTS / "public/README.md",

@@ -14,6 +14,7 @@ from fedssa.studies.paper import own_header_scale, runs_of
 
 SEEDS = range(5)
 FAIR, USUAL = STARTS = (3.0, 1.0)
+LARGER = 5.0  # as large as FedSSA's headers become
 COSTS = (Column("numbers a round"), Column("FLOPs a round"))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedssa.errors import FedSSAError
 from fedssa.report.figures.breakdown import architecture_boxes, class_recall
 from fedssa.report.figures.clients import box_plot, gains
-from fedssa.report.figures.methods import ABLATIONS, ablations, trade_off
+from fedssa.report.figures.methods import ablations, trade_off
 from fedssa.report.figures.representations import tsne_figures
 from fedssa.report.figures.rounds import accuracy_figures, header_norms, shaking
 from fedssa.report.figures.scene import Figure
@@ -22,7 +22,7 @@ MOST_TSNE = 6  # runs of a group; each takes seconds
 
 def figures_of(group: Group, styles: Mapping[str, Style]) -> tuple[list[Figure], list[str]]:
     """Returns the figures of a group, and what could not be drawn."""
-    paper = {method: found for method in ABLATIONS if (found := paper_percent(group, method)) is not None}
+    paper = {row.method: found for row in group.rows if (found := paper_percent(group, row.method)) is not None}
     several = [
         box_plot(group, styles),
         architecture_boxes(group, styles),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedssa.report.figures.frame import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, frame
+from fedssa.report.figures.frame import BOTTOM, HEIGHT, LEFT, TICK_SIZE, TOP, WIDTH, frame
 from fedssa.report.figures.scene import Figure, Item, Line, Mark, Words, text_width
 from fedssa.report.figures.style import Style
 from fedssa.report.read.comparison import MethodRow
@@ -99,14 +99,16 @@ def _covered(area: Box, taken: Sequence[Box]) -> float:
 
 def ablations(group: Group, styles: Mapping[str, Style], paper: Mapping[str, float]) -> Figure | None:
     """Draws marks on a line with the seeds' spread, and the paper's, since bars from zero would hide what matters."""
-    rows = {row.method: row for row in group.rows if row.method in ABLATIONS and row.mean is not None}
-    shown = [method for method in ABLATIONS if method in rows]
-    if len(shown) < 2:
+    known = [(_place(row.method), row) for row in group.rows if row.mean is not None]
+    rows = {row.method: row for place, row in sorted(known, key=lambda one: one[0]) if place < len(ABLATIONS)}
+    shown = list(rows)
+    if len({_place(method) for method in shown}) < 2:
         return None
     height = 80 + BAR * len(shown)
     ours = [100 * a for method in shown for a in rows[method].accuracies]
     theirs = [paper[method] for method in shown if method in paper]
-    around = frame([*ours, *theirs], [], x_label="accuracy, %", y_label="", height=height, left=80, y_names=shown)
+    left = 16 + max(text_width(method, TICK_SIZE) for method in shown)
+    around = frame([*ours, *theirs], [], x_label="accuracy, %", y_label="", height=height, left=left, y_names=shown)
     items: list[Item] = list(around.items)
     for row, method in enumerate(shown):
         style, y = styles[method], around.y(row)
@@ -124,3 +126,9 @@ def ablations(group: Group, styles: Mapping[str, Style], paper: Mapping[str, flo
     )
     legend = tuple(styles[method] for method in shown)
     return Figure("ablations", "Ablations", reading, WIDTH, height, tuple(items), legend)
+
+
+def _place(method: str) -> int:
+    """Returns its place among the ablations, whatever options its label has; behind them if it is none."""
+    name = method.partition(", ")[0]
+    return ABLATIONS.index(name) if name in ABLATIONS else len(ABLATIONS)
