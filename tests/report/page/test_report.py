@@ -285,12 +285,25 @@ def test_the_papers_figures_stand_beside_ours(tmp_path: Path) -> None:
     table = rows_of(files, TEN)
     assert all(float(row["paper, %"]) > 80 for row in table.values() if row["paper, %"] != "–")
     assert {"standalone", "fedssa", "m2-a"} <= {name for name, row in table.items() if row["paper, %"] != "–"}
-    assert table["m2-b, header_scale = 1.0"]["paper, %"] != "–"
+    assert table["m2-b"]["paper, %"] != "–"
     assert table["m2-b, header_scale = 3.0"]["paper, %"] == "–"  # the paper's headers are the usual ones
     assert f"figures/{TEN}-ablations.svg" in files
     assert "Not tuned per method, unlike the paper." in text_of(files)
     assert "Not tuned per method, unlike the paper." in files["tables.md"].decode()
     assert "the paper’s figure" in text_of(files)
+
+
+def test_training_alone_from_the_usual_headers_stays_the_reference_beside_others(tmp_path: Path) -> None:
+    finished_run(tmp_path / "alone", rounds(0.8), settings("standalone"))
+    finished_run(tmp_path / "larger", rounds(0.85), settings("standalone", models__header_scale=5.0))
+    finished_run(tmp_path / "fedssa", rounds(0.9), settings("fedssa"))
+    files = report(tmp_path)
+    (costs,) = (name for name in files if name.endswith("-costs.csv"))
+    table = rows_of(files, costs.removeprefix("tables/").removesuffix("-costs.csv"))
+    assert list(table) == ["standalone", "standalone, header_scale = 5.0", "fedssa"]
+    assert float(table["fedssa"]["vs standalone, points"]) == pytest.approx(10)
+    assert float(table["standalone, header_scale = 5.0"]["vs standalone, points"]) == pytest.approx(5)
+    assert "there is nothing to compare with" not in files["tables.md"].decode()
 
 
 def test_settings_that_differ_are_columns_and_curves(tmp_path: Path) -> None:

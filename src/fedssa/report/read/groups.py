@@ -13,6 +13,7 @@ from fedssa.report.read.summary import RunSummary, options_of, section_of
 from fedssa.settings.labels import entries_of, label
 
 REFERENCE = "standalone"
+USUAL_START = ("header_scale", 1.0)
 SECTIONS = ("partition", "models", "local", "rounds")  # what a group has in common, besides its data and version
 RUN_OPTIONS = ("target", "evaluate_start")  # those that change what is reported
 PLACES = ("dir", "file", "download")  # where data lie on one machine
@@ -132,7 +133,10 @@ def _group(shared: Settings, members: Sequence[Found]) -> Group:
 
 
 def method_labels(runs: Sequence[Found]) -> dict[str, str]:
-    """Returns for each run the method's name, and the options by which it differs from others of that name."""
+    """Returns for each run the method's name, and the options by which it differs from others of that name.
+
+    The usual start is not told: what begins with it keeps the plain name, as the reference does.
+    """
     by_method: dict[str, list[Found]] = {}
     for run in runs:
         by_method.setdefault(run.summary.method, []).append(run)
@@ -143,7 +147,7 @@ def method_labels(runs: Sequence[Found]) -> dict[str, str]:
         tables = [{key: options.get(key) for key in keys} for options in known]
         differing = list(differing_settings(tables))
         for run, table in zip(members, tables, strict=True):
-            options = [f"{key} = {table[key]}" for key in differing]
+            options = [f"{key} = {table[key]}" for key in differing if (key, table[key]) != USUAL_START]
             labels[run.name] = ", ".join([name, *options])
     return labels
 

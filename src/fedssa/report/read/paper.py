@@ -36,15 +36,14 @@ def paper_percent(group: Group, method: str) -> float | None:
     if group.paper_cell is None:
         return None
     scenario, data, clients = group.paper_cell
-    name, *options = method.split(", ")
-    if any(option.startswith("header_scale = ") and option != "header_scale = 1.0" for option in options):
-        return None  # the paper's headers are the usual ones
-    if any(_is_guarded(run.summary.settings) for run in group.by_label.get(method, [])):
+    name = method.partition(", ")[0]
+    if any(_is_another(run.summary.settings) for run in group.by_label.get(method, [])):
         return None
     tables = (scenario, "ablation-m1", "ablation-m2") if scenario == "hetero" else (scenario,)
     return next((found for table in tables if (found := paper_figure(table, data, clients, name)) is not None), None)
 
 
-def _is_guarded(settings: Settings) -> bool:
-    """Tells whether uploads carry noise or meet another rule than the mean, which the paper has nothing of."""
-    return "privacy" in settings or settings.get("aggregation", {}).get("rule", "mean") != "mean"
+def _is_another(settings: Settings) -> bool:
+    """Tells what the paper has nothing of: other headers than the usual ones, noise, another rule than the mean."""
+    usual = settings["models"].get("header_scale", 1.0) == 1.0
+    return not usual or "privacy" in settings or settings.get("aggregation", {}).get("rule", "mean") != "mean"
