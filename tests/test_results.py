@@ -15,6 +15,7 @@ import pytest
 from fedssa.records import Outcome, latest_scores
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import Found, Gathered, gather
+from fedssa.report.read.paper import paper_figures
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import PaperRun, every_run
@@ -202,6 +203,35 @@ def test_the_readme_says_where_training_alone_and_fedssa_end_from_larger_headers
     rows = compared_from(TRAINED / "records", "cifar100", LARGER)
     assert said
     assert said.groups() == tuple(f"{100 * (rows[name].mean or 0):.1f}" for name in ("standalone", "fedssa"))
+
+
+def test_the_page_on_parts_says_what_its_tables_and_the_paper_say() -> None:
+    page = " ".join((RESULTS / "ablations/README.md").read_text().split())
+    said = re.search(
+        r"mean is ([\d.]+) points lower.*mean is ([\d.]+) points higher.*M1 brings ([\d.]+) .*M2 ([\d.]+)\.", page
+    )
+    told = dict(re.findall(r"\| `(m2-b|fedssa-t10)` \| ([+-][\d.]+) ", page))
+    paper = paper_figures()
+    whole, alone = (paper[f"ablation-{part}"]["cifar100"]["100"] for part in ("m1", "m2"))
+    fedssa = paper["hetero"]["cifar100"]["100"]["fedssa"] or 0
+    brought = (fedssa - (cell or 0) for cell in (whole["m1-b"], alone["m2-b"]))
+    assert said
+    assert said.groups() == (told["m2-b"][1:], told["fedssa-t10"][1:], *(f"{points:.1f}" for points in brought))
+
+
+def test_the_page_on_trained_clients_says_how_long_header_rows_become() -> None:
+    page = " ".join((TRAINED / "README.md").read_text().split())
+    said = re.search(r"to ([\d.]+) with FedSSA, to ([\d.]+) alone", page)
+    runs = [run.summary for run in gather([TRAINED / "records"]).runs]
+    fair = [
+        run for run in runs if run.settings["models"].get("header_scale") == FAIR or run.method == "standalone-scaled"
+    ]
+    assert said
+    for told, method in zip(said.groups(), ("fedssa", "standalone-scaled"), strict=True):
+        norms = [
+            run.header_norm for run in fair if run.method == method and run.settings["method"].get("fusion") != "convex"
+        ]
+        assert told == f"{statistics.fmean(norm or 0 for norm in norms):.1f}"
 
 
 def test_the_page_on_public_data_says_who_gives_all_samples_one_class_and_where_clients_are_after_a_round() -> None:
