@@ -23,10 +23,7 @@ SHARED = (
     "one process has a second thread for states already, on the other core; both share memory and caches, so that each "
     "is slower, and a round waits for its last client"
 )
-LIBRARY = (
-    "both sides spend their time in the same operations of torch, and little is left around them; a few percent up or "
-    "down are the machine's noise"
-)
+LIBRARY = "both sides spend their time in the same operations of torch, and little is left around them"
 
 
 @dataclass(frozen=True)
