@@ -16,16 +16,8 @@ from tests.python import python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    *(
-        ROOT / name
-        for name in (
-            "README.md",
-            "CONTRIBUTING.md",
-            "CHANGELOG.md",
-            "benchmarks/results.md",
-            "benchmarks/results-xeon.md",
-        )
-    ),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
