@@ -38,7 +38,7 @@ T = TypeVar("T")
 KERNELS: tuple[Kernel, ...] = ("torch",) if in_c.missing() else ("c", "torch")
 collect_ignore_glob = ["kernels/*"] if in_c.missing() else []  # without a compiler there is nothing to test
 if in_c.best_level() < in_c.LEVELS.index("c-avx512"):
-    collect_ignore_glob += ["kernels/test_linear_step.py"]
+    collect_ignore_glob += ["kernels/test_linear.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)

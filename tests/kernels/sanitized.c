@@ -4,7 +4,7 @@
 #include "amx.c"
 #include "batch.c"
 #include "conv_relu_pool.c"
-#include "linear_step.c"
+#include "linear.c"
 
 #include <stdio.h>
 
@@ -204,7 +204,38 @@ static void gather_all(int bytes, int moved) {
     free(index), free(down), free(right), free(holes);
 }
 
-/* ------------------------------------------------------------------ steps of linear layers */
+/* ------------------------------------------------------------------ linear layers */
+
+static void multiply_once(int across) {
+    LinearProduct p = {.num = between(1, 70), .rows = between(1, 40), .depth = between(1, 70), .across = across};
+    p.x = numbers(p.num * p.depth, 9), p.weight = numbers(p.rows * p.depth, 9);
+    p.start = between(0, 1) ? numbers(p.rows, 9) : NULL;
+    p.out = buffer(p.num * p.rows, sizeof(float));
+    double *out = doubles(p.num * p.rows);
+    for (int64_t i = 0; i < p.num * p.rows; i++) {
+        const int64_t n = i / p.rows, r = i % p.rows;
+        out[i] = p.start ? (double)p.start[r] : 0;
+        for (int64_t k = 0; k < p.depth; k++)
+            out[i] += (double)p.x[n * p.depth + k] * (double)p.weight[across ? k * p.rows + r : r * p.depth + k];
+    }
+    if (fedssa_linear_product(&p)) fail("memory of a product", 0);
+    same("a product", p.out, out, p.num * p.rows);
+    if (p.start) release(p.start);
+    release(p.x), release(p.weight), release(p.out), free(out);
+}
+
+static void gradient_once(void) {
+    LinearStep s = {.num = between(1, 9), .outputs = between(1, 40), .inputs = between(1, 70), .first = 1};
+    const int64_t size = s.outputs * s.inputs;
+    s.grad = numbers(s.num * s.outputs, 9), s.x = numbers(s.num * s.inputs, 9), s.velocity = buffer(size, sizeof(float));
+    double *gradient = doubles(size);
+    for (int64_t i = 0; i < size; i++)
+        for (int64_t n = 0; n < s.num; n++)
+            gradient[i] += (double)s.grad[n * s.outputs + i / s.inputs] * (double)s.x[n * s.inputs + i % s.inputs];
+    if (fedssa_linear_step(&s)) fail("memory of a gradient", 0);
+    same("a gradient", s.velocity, gradient, size);
+    release(s.grad), release(s.x), release(s.velocity), free(gradient);
+}
 
 static void step_once(int first) {
     LinearStep s = {.num = between(1, 9), .outputs = between(1, 40), .inputs = between(1, 70), .lr = 2, .momentum = 3, .first = first};
@@ -224,9 +255,9 @@ static void step_once(int first) {
 }
 
 int main(void) {
-    const char *names[] = {"plain", "avx2", "avx512"};
+    const char *names[] = {"plain", "avx2", "avx512", "avx512, linear"};
     for (int level = PLAIN; level <= fedssa_level(); level++) all_convolutions(level), puts(names[level]);
     for (int i = 0; i < 2000; i++) gather_all(i & 1, i & 2);
-    for (int i = 0; i < 2000 && fedssa_level() == AVX512; i++) step_once(i & 1);
+    for (int i = 0; i < 2000 && fedssa_level() == AVX512_LINEAR; i++) step_once(i & 1), multiply_once(i & 1), gradient_once();
     return 0;
 }

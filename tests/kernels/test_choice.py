@@ -14,7 +14,18 @@ from torch.nn.functional import conv2d, linear
 import fedssa
 from fedssa.cli import doctor
 from fedssa.errors import RunDirError, SettingsError
-from fedssa.kernels import Kernel, conv_relu_pool, gather, in_c, in_torch, resolve, steps_linear_layers, using, why_slow
+from fedssa.kernels import (
+    Kernel,
+    conv_relu_pool,
+    gather,
+    in_c,
+    in_torch,
+    multiplies,
+    resolve,
+    steps_linear_layers,
+    using,
+    why_slow,
+)
 from fedssa.settings.recipe import parse_settings
 from fedssa.simulate.run import start
 from tests.python import python
@@ -43,12 +54,12 @@ def with_avx2(monkeypatch: Patch) -> None:
 
 
 def with_avx512(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(in_c, "best_level", lambda: 2)
+    monkeypatch.setattr(in_c, "best_level", lambda: 3)
 
 
 Machine = Callable[[Patch], None]
 CAPPED = "AVX512_CORE_FP16"
-KNOWN = "should be one of auto, c, c-avx512, c-avx2, c-plain, torch"
+KNOWN = "should be one of auto, c, c-avx512-linear, c-avx512, c-avx2, c-plain, torch"
 LACKS = "this processor has no such instructions"
 NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc or clang), then fedssa anew"
 
@@ -64,8 +75,9 @@ NOT_BUILT = "there is no C kernel (it was not built); install a C compiler (gcc 
         (with_avx2, "c", "torch", "c-avx2"),
         (with_avx2, "torch", "c", "torch"),
         (with_avx2, "auto", "c-plain", "c-plain"),
-        (with_avx512, "auto", None, "c-avx512"),
-        (with_avx512, "c", None, "c-avx512"),
+        (with_avx512, "auto", None, "c-avx512-linear"),
+        (with_avx512, "c", None, "c-avx512-linear"),
+        (with_avx512, "auto", "c-avx512", "c-avx512"),
         (with_avx512, "auto", "c-avx2", "c-avx2"),
         (with_avx512, "c-avx512", "torch", "c-avx512"),
         (with_avx512, "c-plain", None, "c-plain"),
@@ -124,7 +136,7 @@ def test_why_slow(monkeypatch: Patch, machine: Machine, loss: str | None) -> Non
     ("machine", "line"),
     [
         (with_avx2, "c-avx2"),
-        (with_avx512, "c-avx512"),
+        (with_avx512, "c-avx512-linear"),
         (without_avx2, "torch: this processor has no AVX2, so the C kernel is no gain"),
         (without_library, f"torch: {NOT_BUILT}"),
     ],
@@ -277,7 +289,7 @@ def test_no_run_is_resumed_with_other_instructions(tmp_path: Path, monkeypatch: 
 
 def test_a_run_is_resumed_with_wider_vectors_and_gives_the_same_file(tmp_path: Path, monkeypatch: Patch) -> None:
     """Where there are none, with the same ones."""
-    narrow, wide = in_c.LEVELS[min(HERE, 1)], C_NAME
+    narrow, wide = in_c.LEVELS[min(HERE, 1)], in_c.LEVELS[min(HERE, 2)]
     monkeypatch.setenv("FEDSSA_KERNEL", narrow)
     path, whole = stopped(images(), tmp_path / "run"), fedssa.run(images(), out=tmp_path / "whole").path
     monkeypatch.setenv("FEDSSA_KERNEL", wide)
@@ -315,7 +327,18 @@ def test_a_library_of_other_sources_is_not_used(monkeypatch: Patch) -> None:
 
 # -- steps of linear layers --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("kernel", "used"), [("c-avx512", True), ("c-avx2", False), ("c-plain", False), ("torch", False)]
+    ("kernel", "used"),
+    [("c-avx512-linear", True), ("c-avx512", False), ("c-avx2", False), ("c-plain", False), ("torch", False)],
+)
+def test_only_its_own_kernel_computes_linear_layers(monkeypatch: Patch, kernel: Kernel, *, used: bool) -> None:
+    with_avx512(monkeypatch)
+    with using(kernel):
+        assert multiplies() is used
+
+
+@pytest.mark.parametrize(
+    ("kernel", "used"),
+    [("c-avx512-linear", True), ("c-avx512", True), ("c-avx2", False), ("c-plain", False), ("torch", False)],
 )
 def test_only_wide_vectors_take_steps(monkeypatch: Patch, kernel: Kernel, *, used: bool) -> None:
     with_avx512(monkeypatch)
@@ -331,5 +354,7 @@ def test_a_machine_whose_torch_adds_otherwise_takes_none(monkeypatch: Patch) -> 
     try:
         with using("c-avx512"):
             assert not steps_linear_layers()
+        with using("c-avx512-linear"):
+            assert steps_linear_layers()  # whose bits are its own
     finally:
         in_c.steps_like_torch.cache_clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedssa.core.linear import computed_in_c
 from fedssa.core.samples import Samples
 from fedssa.core.training import EVAL_BATCH, batch_of
 from fedssa.errors import ClientError
@@ -49,9 +50,11 @@ class _Told:
 
 def evaluate(client: "Client", method: "AnyMethod") -> Scores:
     """Scores the client's own model on its own validation and test samples."""
-    for module in (client.net, *client.modules()):
+    modules = (client.net, *client.modules())
+    for module in modules:
         module.eval()
-    test, val = (_told(client, method, samples) for samples in (client.data.test, client.data.val))
+    with computed_in_c(*modules):
+        test, val = (_told(client, method, samples) for samples in (client.data.test, client.data.val))
     return Scores(
         test=test.accuracy,
         num_test=len(test.labels),

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from fedssa.core.factors import Factors, Kept, handed_over
+from fedssa.core.linear import Factors, Kept, computed_in_c, handed_over
 from fedssa.kernels import linear_step, steps_linear_layers
 
 
@@ -40,7 +40,7 @@ class Steps(ABC):
 
     def factored(self, modules: nn.Module) -> AbstractContextManager[object]:
         """Inside, linear layers of these modules may give the factors of a gradient instead of the gradient."""
-        return nullcontext()
+        return computed_in_c(modules)
 
     def gradients(self) -> AbstractContextManager[object]:
         """Inside, the gradients of a step are computed."""
@@ -91,7 +91,8 @@ class _SGDSteps(Steps):
                 yield
             self._kept = None
         else:
-            yield
+            with super().factored(modules):
+                yield
 
     @override
     def gradients(self) -> AbstractContextManager[object]:

@@ -1,7 +1,7 @@
 """A client trains in the phases of its round, on batches of its own and of public samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedssa.core.augment import draw
 from fedssa.core.fitting import Batch, Fitted, LocalTraining, Step, Training, fit, num_batches
+from fedssa.core.linear import computed_in_c
 from fedssa.core.precision import FLOAT32, arithmetic_of
 from fedssa.core.samples import LocalData, Samples, as_input, joined
 from fedssa.core.seeds import one_thread, seeded, torch_rng
@@ -74,7 +75,8 @@ def train(
             rates = local.rates(ctx.t, ctx.num_rounds, num_steps, phase.lr)
             optimiser, arithmetic = local.optimiser.start(params), arithmetic_of(local.precision, client.device)
             whole = local.accumulate > 1 or local.clip > 0 or arithmetic is not FLOAT32  # gradients must be
-            with nullcontext() if whole else optimiser.factored(nn.ModuleList([client.net, *client.modules()])):
+            modules = nn.ModuleList([client.net, *client.modules()])
+            with computed_in_c(modules) if whole else optimiser.factored(modules):
                 fitted = fit(partial(phase.loss, client), todo, optimiser, local.clip, rates, arithmetic)
         if not fitted.is_finite:
             raise Diverged(client.id, ctx.t, norm)
@@ -224,7 +226,10 @@ def _passes(client: "Client", samples: Samples, of: type[HasModel] | None = None
     net = net_of(client, of).eval()
     client.num_passed[of] += len(samples)
     for index in torch.split(torch.arange(len(samples), device=samples.y.device), EVAL_BATCH):
-        yield index, net.extractor(samples.batch(index, channels_last=net.channels_last))
+        x = samples.batch(index, channels_last=net.channels_last)
+        with computed_in_c(net):
+            found = net.extractor(x)
+        yield index, found
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that the pool's gradient is sparse
 gather           samples by index → a batch as a model takes it, augmented or not
+linear           x weightᵀ + bias, and its gradients: the products of linear layers
 linear_step      a step of SGD for a linear layer's weight, from the factors of its gradient
 """
 
@@ -16,25 +17,28 @@ from torch import Tensor
 
 from fedssa.errors import SettingsError
 from fedssa.kernels import in_c, in_torch
-from fedssa.kernels.in_c import can_step, fits_step, linear_step
+from fedssa.kernels.in_c import can_multiply, can_step, fits_step, is_multiplied, linear_step
 from fedssa.kernels.moves import Moves
 
 __all__ = [
     "Kernel",
     "Moves",
     "bits_of",
+    "can_multiply",
     "can_step",
     "conv_relu_pool",
     "fits_step",
     "gather",
+    "is_multiplied",
     "linear_step",
+    "multiplies",
     "resolve",
     "steps_linear_layers",
     "using",
     "why_slow",
 ]
 
-Kernel = Literal["auto", "c", "c-avx512", "c-avx2", "c-plain", "torch"]
+Kernel = Literal["auto", "c", "c-avx512-linear", "c-avx512", "c-avx2", "c-plain", "torch"]
 VARIABLE = "FEDSSA_KERNEL"  # says what "auto" means; by default it is C where AVX2 makes it faster
 
 if in_c.amx_is_broken():  # oneDNN reads it when it is first used
@@ -103,6 +107,13 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None = None) -> Tensor
     return in_torch.gather(samples, index, moves)
 
 
+def multiplies() -> bool:
+    """Tells whether C computes linear layers."""
+    return resolve(_chosen.get()) == "c-avx512-linear"
+
+
 def steps_linear_layers() -> bool:
-    """Tells whether C takes SGD's steps of linear layers: where that is faster, and in a trial has torch's bits."""
-    return resolve(_chosen.get()) == "c-avx512" and torch.get_num_threads() == 1 and in_c.steps_like_torch()
+    """Tells whether C takes SGD's steps of linear layers: with its own products, or where a trial had torch's bits."""
+    kernel = resolve(_chosen.get())
+    like_torch = kernel == "c-avx512" and torch.get_num_threads() == 1 and in_c.steps_like_torch()
+    return kernel == "c-avx512-linear" or like_torch

@@ -96,7 +96,7 @@ typedef struct {
 #define backward_avx512 backward_plain
 #endif
 
-enum Level { PLAIN, AVX2, AVX512 };
+enum Level { PLAIN, AVX2, AVX512, AVX512_LINEAR }; /* the last one has linear layers in C, too (linear.c) */
 enum { LARGEST_VECTOR = 16 };
 
 /* Zeros, aligned, with room for one vector behind. */
@@ -111,7 +111,7 @@ int fedssa_forward(const Call *c, int level) {
     int64_t channels = round_up(c->channels_out, 2 * LARGEST_VECTOR);
     float *packed = zeros(channels * c->rows * run_of(c), sizeof(float)), *bias = zeros(channels, sizeof(float));
     int ready = packed && bias;
-    if (ready) (level == AVX512 ? forward_avx512 : level == AVX2 ? forward_avx2 : forward_plain)(c, packed, bias);
+    if (ready) (level >= AVX512 ? forward_avx512 : level == AVX2 ? forward_avx2 : forward_plain)(c, packed, bias);
     free(packed), free(bias);
     return !ready;
 }
@@ -127,7 +127,7 @@ int fedssa_backward(const Call *c, int level) {
         .ends = zeros(cells_of(c) * POSITIONS, sizeof(int64_t)),
     };
     int ready = s.image && s.grad_image && s.weight && s.sums && s.winners && s.ends;
-    if (ready) (level == AVX512 ? backward_avx512 : level == AVX2 ? backward_avx2 : backward_plain)(c, &s);
+    if (ready) (level >= AVX512 ? backward_avx512 : level == AVX2 ? backward_avx2 : backward_plain)(c, &s);
     free(s.image), free(s.grad_image), free(s.weight), free(s.sums), free(s.winners), free(s.ends);
     return !ready;
 }
@@ -178,7 +178,7 @@ int fedssa_level(void) {
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (avx2 && avx512 && survives(AVX512)) return AVX512;
+    if (avx2 && avx512 && survives(AVX512)) return AVX512_LINEAR;
     if (avx2) return AVX2;
 #endif
     return PLAIN;

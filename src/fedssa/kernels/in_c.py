@@ -16,9 +16,10 @@ from fedssa.kernels.in_torch import as_floats
 from fedssa.kernels.moves import Moves
 
 LIBRARY = "_native"  # named in setup.py, too
-Level = Literal["c-plain", "c-avx2", "c-avx512"]
+Level = Literal["c-plain", "c-avx2", "c-avx512", "c-avx512-linear"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of conv_relu_pool.c
 LARGEST_STEPPED, SMALLEST_STEPPED = 256, 2**16  # samples of a batch, numbers of a weight
+SMALLEST_MULTIPLIED = 2**13  # numbers of a weight: below, a call costs more than the product
 TRIED = (1, 7, 64, LARGEST_STEPPED)  # batches
 LARGEST = 2**31  # C counts in 32 bits the floats of an image, of padded kernels and 16 winners for each of its cells
 
@@ -36,8 +37,17 @@ class Call(ctypes.Structure):
     )
 
 
+class LinearProduct(ctypes.Structure):
+    """This is `LinearProduct` of linear.c, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("num", "rows", "depth", "across")),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "start", "out")),
+    )
+
+
 class LinearStep(ctypes.Structure):
-    """This is `LinearStep` of linear_step.c, field by field."""
+    """This is `LinearStep` of linear.c, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("num", "outputs", "inputs")),
@@ -228,7 +238,72 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
     return out
 
 
-# -- steps of linear layers ----------------------------------------------------------------------------------------
+# -- linear layers -------------------------------------------------------------------------------------------------
+def can_multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    """Tells whether C can compute this layer, and it pays; torch does what it cannot, and refuses what is wrong."""
+    others = () if bias is None else (bias,)
+    if torch.is_autocast_enabled("cpu") or _watched(x, weight, *others):
+        return False
+    if any(t.dtype != torch.float32 for t in (x, weight, *others)) or not is_multiplied(weight):
+        return False
+    fits = x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() > 0
+    return fits and all(t.shape == weight.shape[:1] and t.is_contiguous() for t in others)
+
+
+def is_multiplied(weight: Tensor) -> bool:
+    """Tells whether C computes layers of this weight."""
+    return weight.ndim == 2 and weight.numel() >= SMALLEST_MULTIPLIED and weight.is_contiguous()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns x weightᵀ + bias, for an x [B, inputs] and a weight [outputs, inputs]."""
+    return _product(x, weight, bias, across=False)
+
+
+def linear_grad_x(grad: Tensor, weight: Tensor) -> Tensor:
+    """Returns grad weight, for a gradient [B, outputs] of a layer's output."""
+    return _product(grad, weight, None, across=True)
+
+
+def _product(x: Tensor, weight: Tensor, start: Tensor | None, *, across: bool) -> Tensor:
+    rows, depth = weight.t().shape if across else weight.shape
+    x, num = x.detach().contiguous(), len(x)
+    out = x.new_empty(num, rows)
+    pointers = (None if t is None else t.data_ptr() for t in (x, weight, start, out))
+    if _loaded().fedssa_linear_product(ctypes.byref(LinearProduct(num, rows, depth, across, *pointers))):
+        raise MemoryError(f"no memory for a batch of {num}")
+    return out
+
+
+def linear_grad_weight(grad: Tensor, x: Tensor) -> Tensor:
+    """Returns gradᵀ x, for a gradient [B, outputs] of a layer's output and its input x [B, inputs]."""
+    gradient = x.new_empty(grad.shape[1], x.shape[1])
+    _step(None, gradient, grad, x, lr=0.0, momentum=0.0, first=True)
+    return gradient
+
+
+def linear_step(
+    weight: Tensor, velocity: Tensor, grad: Tensor, x: Tensor, *, lr: float, momentum: float, first: bool
+) -> None:
+    """Moves a weight [outputs, inputs] by its gradient, which is gradᵀ x: grad is [B, outputs], x is [B, inputs].
+
+    With the `first` step the velocity becomes the gradient, whatever it was.
+    """
+    shapes = [list(t.shape) for t in (grad, x, weight, velocity)]
+    if shapes != [[len(x), len(weight)], [len(x), weight.shape[1]], shapes[2], shapes[2]]:
+        raise ValueError(f"a gradient of {shapes[0]} and an input of {shapes[1]} do not fit {shapes[2]}, {shapes[3]}")
+    _step(weight, velocity, grad, x, lr=lr, momentum=momentum, first=first)
+
+
+def _step(weight: Tensor | None, velocity: Tensor, grad: Tensor, x: Tensor, **how: float) -> None:
+    grad, x = grad.contiguous(), x.detach().contiguous()
+    (num, inputs), outputs = x.shape, grad.shape[1]
+    pointers = (None if t is None else t.data_ptr() for t in (grad, x, weight, velocity))
+    if _loaded().fedssa_linear_step(ctypes.byref(LinearStep(num, outputs, inputs, *pointers, *how.values()))):
+        raise MemoryError(f"no memory for a batch of {num}")
+
+
+# -- steps of linear layers with torch's bits ----------------------------------------------------------------------
 def can_step(weight: Tensor) -> bool:
     """Tells whether C can take the steps of this weight with torch's bits, and it pays.
 
@@ -242,23 +317,6 @@ def fits_step(x: Tensor, weight: Tensor) -> bool:
     """Tells whether a layer of this weight may hand over its input; a larger batch is added up in another order."""
     small = x.ndim == 2 and 0 < len(x) <= LARGEST_STEPPED and x.dtype == torch.float32
     return small and not torch.is_autocast_enabled("cpu") and not _watched(x, weight)
-
-
-def linear_step(
-    weight: Tensor, velocity: Tensor, grad: Tensor, x: Tensor, *, lr: float, momentum: float, first: bool
-) -> None:
-    """Moves a weight [outputs, inputs] by its gradient, which is gradᵀ x: grad is [B, outputs], x is [B, inputs].
-
-    With the `first` step the velocity becomes the gradient, whatever it was.
-    """
-    grad, x = grad.contiguous(), x.detach().contiguous()
-    (num, inputs), outputs = x.shape, len(weight)
-    if grad.shape != (num, outputs) or weight.shape != (outputs, inputs) or velocity.shape != weight.shape:
-        shapes = [list(t.shape) for t in (grad, x, weight, velocity)]
-        raise ValueError(f"a gradient of {shapes[0]} and an input of {shapes[1]} do not fit {shapes[2]}, {shapes[3]}")
-    pointers = (t.data_ptr() for t in (grad, x, weight, velocity))
-    if _loaded().fedssa_linear_step(ctypes.byref(LinearStep(num, outputs, inputs, *pointers, lr, momentum, first))):
-        raise MemoryError(f"no memory for a batch of {num}")
 
 
 @cache

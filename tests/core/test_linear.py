@@ -1,7 +1,8 @@
-"""Linear layers hand over factors of gradients only where the step is the same to the last bit."""
+"""Linear layers compute in C and hand over factors of gradients only where the result is the same to the last bit."""
 
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from typing_extensions import override
 
+from fedssa.core import linear as layers
 from fedssa.core import optim
 from fedssa.core.fitting import Batch, Step, fit
+from fedssa.core.linear import computed_in_c
 from fedssa.core.optim import SGD, Adam, Optimiser
 from fedssa.core.seeds import seeded
 from fedssa.core.training import LocalTraining, Phase, train
@@ -36,7 +39,33 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     monkeypatch.setattr(in_c, "SMALLEST_STEPPED", 1)
     monkeypatch.setattr(optim, "steps_linear_layers", lambda: True)
     monkeypatch.setattr(optim, "linear_step", by_torch)
+    monkeypatch.setattr(layers, "multiplies", lambda: False)
     return seen
+
+
+@pytest.fixture
+def multiplied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """All products by what stands for C, with the bits of torch; how often each was asked for."""
+    asked, functions = (
+        Counter[str](),
+        {
+            "linear": linear,
+            "linear_grad_x": torch.mm,
+            "linear_grad_weight": lambda grad, x: grad.t().mm(x),
+        },
+    )
+
+    def counted(name: str, *args: Any) -> Tensor:
+        assert not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in args)
+        asked[name] += 1
+        found: Tensor = functions[name](*args)
+        return found
+
+    for name in functions:
+        monkeypatch.setattr(in_c, name, partial(counted, name))
+    monkeypatch.setattr(in_c, "SMALLEST_MULTIPLIED", 1)
+    monkeypatch.setattr(layers, "multiplies", lambda: True)
+    return asked
 
 
 class Two(nn.Module):
@@ -239,6 +268,103 @@ def test_nothing_of_a_training_stays_in_memory(*, factored: bool) -> None:
     assert [ref() for ref in left] == [None] * 4
 
 
+# -- computed in C -------------------------------------------------------------------------------------------------
+def test_a_chain_is_computed_in_c(stepped: list[tuple[int, ...]], multiplied: Counter[str]) -> None:
+    agree(plain)
+    assert stepped == STEPS * BOTH
+    assert multiplied == {"linear": 2 * STEPS, "linear_grad_x": STEPS}  # the first layer's input has no gradient
+
+
+def test_without_bias_it_is_too(stepped: list[tuple[int, ...]], multiplied: Counter[str]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        model.first.bias = None  # type: ignore[assignment]
+        return plain(model, batch)
+
+    agree(loss)
+    assert stepped == STEPS * BOTH
+    assert multiplied["linear"] == 2 * STEPS
+
+
+@pytest.mark.parametrize("optimiser", [SGD(weight_decay=0.01), SGD(momentum=0.0), Adam()])
+def test_whatever_the_optimiser(stepped: list[tuple[int, ...]], multiplied: Counter[str], optimiser: Optimiser) -> None:
+    agree(plain, optimiser)
+    assert not stepped
+    assert multiplied == {"linear": 2 * STEPS, "linear_grad_x": STEPS, "linear_grad_weight": 2 * STEPS}
+
+
+def test_batches_of_any_size_and_form(stepped: list[tuple[int, ...]], multiplied: Counter[str]) -> None:
+    agree(lambda model, batch: model.forward(batch.x.repeat(43, 1)).square().mean())  # 258 samples
+    agree(lambda model, batch: model.forward(batch.x[None].expand(2, 3, *batch.x.shape)).square().mean())
+    assert stepped == 2 * STEPS * BOTH
+    assert multiplied["linear"] == 2 * 2 * STEPS
+
+
+def test_a_weight_that_is_used_twice_or_waited_for_gets_its_gradient(
+    stepped: list[tuple[int, ...]], multiplied: Counter[str]
+) -> None:
+    agree(lambda model, batch: plain(model, batch) + model.forward(batch.x.flip(0)).square().mean())
+    assert not stepped
+    assert multiplied["linear_grad_weight"] == 2 * 2 * STEPS
+
+    def loss(model: Two, batch: Batch) -> Tensor:
+        if not model.first.weight._backward_hooks:
+            model.first.weight.register_hook(lambda grad: 2 * grad)
+        return plain(model, batch)
+
+    agree(loss)
+    assert stepped == STEPS * [LAST]
+
+
+def test_a_frozen_layer_passes_the_gradient_on(multiplied: Counter[str]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        model.last.requires_grad_(False)
+        return plain(model, batch)
+
+    agree(loss)
+    assert multiplied == {"linear": 2 * STEPS, "linear_grad_x": STEPS}
+
+
+def test_gradients_of_gradients_are_torchs(multiplied: Counter[str]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        x = batch.x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        value: Tensor = slope.square().mean()
+        return value
+
+    one, other = (trained(loss, SGD(), factored=factored) for factored in (True, False))
+    torch.testing.assert_close(one.state_dict(), other.state_dict())
+    assert multiplied["linear"] == 2 * STEPS
+
+
+def test_other_weights_in_a_layers_place_get_their_gradient(multiplied: Counter[str]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        doubled = {name: 2 * p for name, p in model.named_parameters()}
+        out: Tensor = torch.func.functional_call(model, doubled, (batch.x,))
+        return cross_entropy(out, batch.y)
+
+    agree(loss)
+    assert multiplied == {"linear": 2 * STEPS, "linear_grad_x": STEPS, "linear_grad_weight": 2 * STEPS}
+
+
+def test_a_pass_without_gradients(multiplied: Counter[str]) -> None:
+    model, x = Two(), torch.randn(5, INPUTS)
+    wanted = model(x)
+    with torch.no_grad(), computed_in_c(model):
+        assert torch.equal(model(x), wanted)
+        assert multiplied == {"linear": 2}
+        with torch.autocast("cpu", torch.bfloat16):
+            model(x)
+    assert multiplied == {"linear": 2}
+    assert not any("forward" in vars(part) for part in model.children())
+
+
+def test_a_wrong_input_is_refused_by_torch(multiplied: Counter[str]) -> None:
+    model = Two()
+    with computed_in_c(model), pytest.raises(RuntimeError, match="cannot be multiplied"):
+        model(torch.zeros(5, INPUTS + 1))
+    assert not multiplied
+
+
 # -- a client's training -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("local", "handed"),
@@ -254,7 +380,7 @@ def test_a_client_hands_over_unless_gradients_are_needed_whole(
     stepped: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch, local: LocalTraining, *, handed: bool
 ) -> None:
     monkeypatch.setattr(in_c, "can_step", lambda weight: weight.ndim == 2)
-    monkeypatch.setattr("fedssa.core.factors.can_step", in_c.can_step)
+    monkeypatch.setattr(layers, "can_step", in_c.can_step)
     client = make_client()
     train(client, [Phase(client.method.loss)], local, at(0))
     assert bool(stepped) is handed
