@@ -46,20 +46,17 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 @pytest.fixture
 def multiplied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """All products by what stands for C, with the bits of torch; how often each was asked for."""
-    asked, functions = (
-        Counter[str](),
-        {
-            "linear": linear,
-            "linear_grad_x": torch.mm,
-            "linear_grad_weight": lambda grad, x: grad.t().mm(x),
-        },
-    )
+    asked = Counter[str]()
+    functions: dict[str, Callable[..., Tensor]] = {
+        "linear": linear,
+        "linear_grad_x": torch.mm,
+        "linear_grad_weight": lambda grad, x: grad.t().mm(x),
+    }
 
     def counted(name: str, *args: Any) -> Tensor:
         assert not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in args)
         asked[name] += 1
-        found: Tensor = functions[name](*args)
-        return found
+        return functions[name](*args)
 
     for name in functions:
         monkeypatch.setattr(in_c, name, partial(counted, name))
@@ -308,7 +305,7 @@ def test_a_weight_that_is_used_twice_or_waited_for_gets_its_gradient(
 
     def loss(model: Two, batch: Batch) -> Tensor:
         if not model.first.weight._backward_hooks:
-            model.first.weight.register_hook(lambda grad: 2 * grad)
+            model.first.weight.register_hook(lambda grad: 2 * grad)  # type: ignore[no-untyped-call]
         return plain(model, batch)
 
     agree(loss)
