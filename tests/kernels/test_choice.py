@@ -263,8 +263,8 @@ def test_the_choice_changes_bits_and_next_to_no_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("then", "now", "message"),
     [
-        ("c", "torch", rf"begun with kernel {C_NAME}, this is torch"),
-        ("torch", "c", rf"begun with kernel torch, this is {C_NAME}"),
+        ("c", "torch", rf"begun with kernel {C_NAME}, this is torch; resume it with FEDSSA_KERNEL={C_NAME}, or start"),
+        ("torch", "c", rf"begun with kernel torch, this is {C_NAME}; resume it with FEDSSA_KERNEL=torch, or start"),
     ],
 )
 def test_no_run_is_resumed_with_another_kernel(
@@ -283,7 +283,7 @@ def test_no_run_is_resumed_with_other_instructions(tmp_path: Path, monkeypatch: 
     path = stopped(images("c"), tmp_path / "run")
     monkeypatch.setattr(in_c, "best_level", lambda: int(not HERE))
     other = "c-plain" if HERE else "c-avx2"
-    with pytest.raises(RunDirError, match=rf"begun with kernel {C_NAME}, this is {other}"):
+    with pytest.raises(RunDirError, match=rf"begun with kernel {C_NAME}, this is {other}; resume it there, or"):
         fedssa.resume(path)
 
 

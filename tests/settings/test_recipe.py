@@ -89,7 +89,7 @@ def test_defaults_are_filled_in_and_parsed_back_to_the_same() -> None:
         ),
         (
             {"run": {"kernel": "gpu"}},
-            "run.kernel = 'gpu': should be 'auto', 'c', 'c-avx512', 'c-avx2', 'c-plain' or 'torch'",
+            "run.kernel = 'gpu': should be 'auto', 'c', 'c-avx512-linear', 'c-avx512', 'c-avx2', 'c-plain' or 'torch'",
         ),
         ({"run": {"device": "gpu"}}, "run.device = 'gpu': should be 'cpu', 'cuda', 'cuda:1', 'mps' or 'auto'"),
         ({"run": {"device": 0}}, "run.device = 0: should be a valid string"),

@@ -21,6 +21,7 @@ from fedssa.kernels.in_c import can_multiply, can_step, fits_step, is_multiplied
 from fedssa.kernels.moves import Moves
 
 __all__ = [
+    "VARIABLE",
     "Kernel",
     "Moves",
     "bits_of",

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedssa.errors import FedSSAWarning, RunDirError
-from fedssa.kernels import bits_of, resolve
+from fedssa.errors import FedSSAWarning, RunDirError, SettingsError
+from fedssa.kernels import VARIABLE, bits_of, resolve
 from fedssa.kernels.devices import device_of
 
 BITS_DEPEND_ON = ("fedssa", "torch", "numpy", "kernel", "device")
@@ -37,14 +37,23 @@ def refuse_other(path: Path, then: dict[str, Any], kernel: str, device: str) -> 
     now, then = describe(kernel, device), {"device": "cpu"} | then  # the first runs do not say it
     for key in BITS_DEPEND_ON:
         if then.get(key) != now[key] and not (key == "kernel" and bits_of(str(then.get(key))) == bits_of(now[key])):
+            where = f"with {VARIABLE}={then[key]}" if key == "kernel" and _has(kernel, str(then[key])) else "there"
             raise RunDirError(
                 f"{path}: begun with {key} {then.get(key)}, this is {now[key]}; "
-                f"resume it there, or start anew with another --out"
+                f"resume it {where}, or start anew with another --out"
             )
     if then.get("cpu") != now["cpu"]:
         warnings.warn(
             f"{path}: begun on another processor ({then.get('cpu')}); bits may differ", FedSSAWarning, stacklevel=3
         )
+
+
+def _has(kernel: str, named: str) -> bool:
+    """Tells whether the environment can choose that kernel for this run on this machine."""
+    try:
+        return kernel == "auto" and resolve(named) == named
+    except SettingsError:
+        return False
 
 
 def cpu_name() -> str:
