@@ -37,5 +37,7 @@ def interleaved(works: dict[str, Callable[[], object]], repeats: int) -> dict[st
 def gemm_peak() -> float:
     """FLOP/s of a large matrix product on one thread, torch's or ours: the limit of a dense computation."""
     a, b = torch.rand(2048, 2048), torch.rand(2048, 2048)
-    products = [torch.mm, partial(in_c.linear, bias=None)] if multiplies() else [torch.mm]
-    return max(2 * 2048**3 / cpu_seconds(partial(product, a, b)) for product in products for _ in range(10))
+    products: list[Callable[[], object]] = [partial(torch.mm, a, b)]
+    if multiplies():
+        products.append(partial(in_c.linear, a, b, None))
+    return max(2 * 2048**3 / cpu_seconds(product) for product in products for _ in range(10))
