@@ -106,6 +106,14 @@ def plain(model: Two, batch: Batch) -> Tensor:
     return cross_entropy(model(batch.x), batch.y)
 
 
+def slopes(model: Two, batch: Batch) -> Tensor:
+    """A loss whose gradient is one of gradients."""
+    x = batch.x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+    value: Tensor = slope.square().mean()
+    return value
+
+
 BOTH, FIRST, LAST = [(8, INPUTS), (CLASSES, 8)], (8, INPUTS), (CLASSES, 8)
 
 
@@ -155,13 +163,7 @@ def test_a_weight_that_is_used_twice(stepped: list[tuple[int, ...]]) -> None:
 
 
 def test_gradients_within_a_loss_are_not_those_of_the_step(stepped: list[tuple[int, ...]]) -> None:
-    def loss(model: Two, batch: Batch) -> Tensor:
-        x = batch.x.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
-        value: Tensor = slope.square().mean()
-        return value
-
-    one, other = (trained(loss, SGD(), factored=factored) for factored in (True, False))
+    one, other = (trained(slopes, SGD(), factored=factored) for factored in (True, False))
     torch.testing.assert_close(one.state_dict(), other.state_dict())  # second derivatives add up in another order
     assert not stepped
 
@@ -322,13 +324,7 @@ def test_a_frozen_layer_passes_the_gradient_on(multiplied: Counter[str]) -> None
 
 
 def test_gradients_of_gradients_are_torchs(multiplied: Counter[str]) -> None:
-    def loss(model: Two, batch: Batch) -> Tensor:
-        x = batch.x.clone().requires_grad_()
-        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
-        value: Tensor = slope.square().mean()
-        return value
-
-    one, other = (trained(loss, SGD(), factored=factored) for factored in (True, False))
+    one, other = (trained(slopes, SGD(), factored=factored) for factored in (True, False))
     torch.testing.assert_close(one.state_dict(), other.state_dict())
     assert multiplied["linear"] == 2 * STEPS
 
