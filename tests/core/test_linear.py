@@ -60,7 +60,8 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in functions:
         monkeypatch.setattr(in_c, name, partial(counted, name))
-    monkeypatch.setattr(in_c, "SMALLEST_MULTIPLIED", 1)
+    for least in ("FEWEST_MULTIPLIED", "SMALLEST_MULTIPLIED", "NARROWEST_MULTIPLIED"):
+        monkeypatch.setattr(in_c, least, 1)
     monkeypatch.setattr(layers, "multiplies", lambda: True)
     return asked
 

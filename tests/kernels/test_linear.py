@@ -89,14 +89,17 @@ def test_views_are_read_as_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("x", "weight", "bias", "can"),
     [
-        ((2, 64), (128, 64), (128,), True),
-        ((2, 3, 64), (128, 64), (128,), True),
-        ((2, 64), (127, 64), (127,), False),  # too small to pay
+        ((8, 64), (128, 64), (128,), True),
+        ((2, 4, 64), (128, 64), (128,), True),
+        ((7, 64), (128, 64), (128,), False),  # too few samples to pay
+        ((8, 64), (127, 64), (127,), False),  # too small a weight
+        ((8, 30), (999, 30), (999,), False),  # too narrow
+        ((8, 999), (30, 999), (30,), False),
         ((64,), (128, 64), (128,), False),
         ((0, 64), (128, 64), (128,), False),
-        ((2, 63), (128, 64), (128,), False),
-        ((2, 64), (128, 64), (1,), False),
-        ((2, 64), (2, 64, 64), (64,), False),
+        ((8, 63), (128, 64), (128,), False),
+        ((8, 64), (128, 64), (1,), False),
+        ((8, 64), (2, 64, 64), (64,), False),
     ],
 )
 def test_what_it_computes(x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...], *, can: bool) -> None:
@@ -104,7 +107,7 @@ def test_what_it_computes(x: tuple[int, ...], weight: tuple[int, ...], bias: tup
 
 
 def test_what_torch_computes() -> None:
-    x, weight, bias = torch.zeros(2, 128), torch.zeros(128, 128), torch.zeros(128)
+    x, weight, bias = torch.zeros(8, 128), torch.zeros(128, 128), torch.zeros(128)
     assert in_c.can_multiply(x, weight, bias)
     assert in_c.can_multiply(x, weight)
     assert not in_c.can_multiply(x.double(), weight.double())

@@ -19,7 +19,8 @@ LIBRARY = "_native"  # named in setup.py, too
 Level = Literal["c-plain", "c-avx2", "c-avx512", "c-avx512-linear"]
 LEVELS: tuple[Level, ...] = get_args(Level)  # in the order of conv_relu_pool.c
 LARGEST_STEPPED, SMALLEST_STEPPED = 256, 2**16  # samples of a batch, numbers of a weight
-SMALLEST_MULTIPLIED = 2**13  # numbers of a weight: below, a call costs more than the product
+# Below, a call costs more than the product, or too little of a tile is used: samples, a weight's numbers and its sides.
+FEWEST_MULTIPLIED, SMALLEST_MULTIPLIED, NARROWEST_MULTIPLIED = 8, 2**13, 32
 TRIED = (1, 7, 64, LARGEST_STEPPED)  # batches
 LARGEST = 2**31  # C counts in 32 bits the floats of an image, of padded kernels and 16 winners for each of its cells
 
@@ -246,13 +247,14 @@ def can_multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
         return False
     if any(t.dtype != torch.float32 for t in (x, weight, *others)) or not is_multiplied(weight):
         return False
-    fits = x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() > 0
+    fits = x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() >= FEWEST_MULTIPLIED * weight.shape[1]
     return fits and all(t.shape == weight.shape[:1] and t.is_contiguous() for t in others)
 
 
 def is_multiplied(weight: Tensor) -> bool:
     """Tells whether C computes layers of this weight."""
-    return weight.ndim == 2 and weight.numel() >= SMALLEST_MULTIPLIED and weight.is_contiguous()
+    large = weight.ndim == 2 and weight.numel() >= SMALLEST_MULTIPLIED and min(weight.shape) >= NARROWEST_MULTIPLIED
+    return large and weight.is_contiguous()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
