@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from fedssa.kernels import VARIABLE, resolve
 from tests.golden.records import cases, differences, machine, read, run_case
 
 GOLDEN = read()
@@ -19,6 +20,14 @@ def test_the_golden_file_is_unchanged(label: str) -> None:
     assert differences(label, golden[label], found, same_machine=here) == []
     if not here:
         print(f"other processor, compare statistics: the golden file has no {label} of {machine()}")
+
+
+@pytest.mark.parametrize("label", ["standalone", "fedssa", "fedkd"])
+def test_a_kernel_that_is_not_the_default_keeps_its_bits(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of linear layers are C's or torch's; `make test-torch` has the one without C."""
+    monkeypatch.setenv(VARIABLE, "c-avx512" if resolve("auto") == "c-avx512-linear" else "torch")
+    golden = GOLDEN[machine() if machine() in GOLDEN else min(GOLDEN)]
+    assert differences(label, golden[label], run_case(cases()[label]), same_machine=machine() in GOLDEN) == []
 
 
 def test_no_entry_has_a_case_that_is_gone() -> None:

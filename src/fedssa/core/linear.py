@@ -99,7 +99,7 @@ def _forward(layer: nn.Linear, kept: Kept | None, every: bool, x: Tensor) -> Ten
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Multiplies in C, for an x [..., inputs]."""
-    return in_c.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
+    return in_c.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
 
 def _has_hooks(weight: Tensor) -> bool:
@@ -121,7 +121,7 @@ class _Linear(torch.autograd.Function):
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         (x, weight), kept = ctx.saved_tensors, ctx.kept
-        grad = grads[0].reshape(-1, len(weight))
+        grad = grads[0].reshape(-1, weight.shape[0])
         factors = Factors(grad, x.reshape(-1, x.shape[-1]))
         multiplied = ctx.multiplied and not torch.is_grad_enabled()  # or torch needs to see it: a gradient of this one
         grad_x = grad_weight = None

@@ -118,7 +118,7 @@ def amx_is_broken() -> bool:
 
 
 def can_convolve(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
-    if _watched(x, weight, bias) or any(t.dtype != torch.float32 for t in (x, weight, bias)):
+    if _watched(x, weight, bias) or not x.dtype == weight.dtype == bias.dtype == torch.float32:
         return False
     return 4 * x[0].numel() < LARGEST and 16 * weight.numel() < LARGEST  # a cell is four pixels or more
 
@@ -132,12 +132,10 @@ def _watched(*tensors: Tensor) -> bool:
 
     A tracer, a compiler or torch.func would miss what C does.
     """
-    return (
-        any(type(t) not in (Tensor, torch.nn.Parameter) or t.device.type != "cpu" for t in tensors)
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-    )
+    for t in tensors:  # plain loops here and below: each layer asks in each step
+        if type(t) not in (Tensor, torch.nn.Parameter) or not t.is_cpu:
+            return True
+    return torch._C._is_tracing() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor, level: int) -> Tensor:
@@ -193,7 +191,7 @@ class _ConvReluPool(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight, winners = ctx.saved_tensors
         grad_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(len(weight))
+        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
         _call(
             "fedssa_backward",
             ctx.level,
@@ -219,7 +217,7 @@ def _refuse_other_kinds(index: Tensor, moves: Moves | None) -> None:
     if index.dtype != torch.int64 or index.ndim != 1:
         raise ValueError(f"an index of {index.dtype} {list(index.shape)}: should be int64 [B]")
     kinds = [(t.dtype, t.shape) for t in moves or ()]
-    number, flag, num = torch.int64, torch.bool, len(index)
+    number, flag, num = torch.int64, torch.bool, index.shape[0]
     if moves and kinds != [(number, (num,)), (number, (num,)), (flag, (num,)), (number, (num, 4))]:
         raise ValueError(f"moves of {kinds} do not fit a batch of {num}")
 
@@ -227,14 +225,14 @@ def _refuse_other_kinds(index: Tensor, moves: Moves | None) -> None:
 def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
     _refuse_other_kinds(index, moves)
     num_samples, height, width, channels = samples.shape
-    samples, index = samples.contiguous(), index.contiguous()
-    out = torch.empty(len(index), height, width, channels)
+    samples, index, num = samples.contiguous(), index.contiguous(), index.shape[0]
+    out = torch.empty(num, height, width, channels)
     moved = {} if moves is None else {name: tensor.contiguous() for name, tensor in moves._asdict().items()}
     tensors = {"samples": samples, "index": index, "out": out, **moved}
     if samples.dtype == torch.uint8:
         tensors["table"] = _table()
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    if _loaded().fedssa_gather(ctypes.byref(Batch(len(index), height, width, channels, num_samples, **pointers))):
+    if _loaded().fedssa_gather(ctypes.byref(Batch(num, height, width, channels, num_samples, **pointers))):
         raise IndexError(f"an index is not of {num_samples} samples")
     return out
 
@@ -242,19 +240,22 @@ def gather(samples: Tensor, index: Tensor, moves: Moves | None) -> Tensor:
 # -- linear layers -------------------------------------------------------------------------------------------------
 def can_multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
     """Tells whether C can compute this layer, and it pays; torch does what it cannot, and refuses what is wrong."""
-    others = () if bias is None else (bias,)
-    if torch.is_autocast_enabled("cpu") or _watched(x, weight, *others):
+    tensors = (x, weight) if bias is None else (x, weight, bias)
+    if not is_multiplied(weight) or torch.is_autocast_enabled("cpu") or _watched(*tensors):
         return False
-    if any(t.dtype != torch.float32 for t in (x, weight, *others)) or not is_multiplied(weight):
+    if x.dtype != torch.float32 or (bias is not None and not _is_row(bias, weight.shape[0])):
         return False
-    fits = x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() >= FEWEST_MULTIPLIED * weight.shape[1]
-    return fits and all(t.shape == weight.shape[:1] and t.is_contiguous() for t in others)
+    return x.ndim > 1 and x.shape[-1] == weight.shape[1] and x.numel() >= FEWEST_MULTIPLIED * weight.shape[1]
 
 
 def is_multiplied(weight: Tensor) -> bool:
     """Tells whether C computes layers of this weight."""
     large = weight.ndim == 2 and weight.numel() >= SMALLEST_MULTIPLIED and min(weight.shape) >= NARROWEST_MULTIPLIED
-    return large and weight.is_contiguous()
+    return large and weight.dtype == torch.float32 and weight.is_contiguous()
+
+
+def _is_row(bias: Tensor, size: int) -> bool:
+    return bias.dtype == torch.float32 and bias.ndim == 1 and bias.shape[0] == size and bias.is_contiguous()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -268,10 +269,10 @@ def linear_grad_x(grad: Tensor, weight: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, start: Tensor | None, *, across: bool) -> Tensor:
-    rows, depth = weight.t().shape if across else weight.shape
-    x, num = x.detach().contiguous(), len(x)
+    rows, depth = (weight.shape[1], weight.shape[0]) if across else weight.shape
+    x, num = x.detach().contiguous(), x.shape[0]
     out = x.new_empty(num, rows)
-    pointers = (None if t is None else t.data_ptr() for t in (x, weight, start, out))
+    pointers = x.data_ptr(), weight.data_ptr(), None if start is None else start.data_ptr(), out.data_ptr()
     if _loaded().fedssa_linear_product(ctypes.byref(LinearProduct(num, rows, depth, across, *pointers))):
         raise MemoryError(f"no memory for a batch of {num}")
     return out
@@ -300,7 +301,7 @@ def linear_step(
 def _step(weight: Tensor | None, velocity: Tensor, grad: Tensor, x: Tensor, **how: float) -> None:
     grad, x = grad.contiguous(), x.detach().contiguous()
     (num, inputs), outputs = x.shape, grad.shape[1]
-    pointers = (None if t is None else t.data_ptr() for t in (grad, x, weight, velocity))
+    pointers = grad.data_ptr(), x.data_ptr(), None if weight is None else weight.data_ptr(), velocity.data_ptr()
     if _loaded().fedssa_linear_step(ctypes.byref(LinearStep(num, outputs, inputs, *pointers, *how.values()))):
         raise MemoryError(f"no memory for a batch of {num}")
 
