@@ -49,7 +49,7 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     asked = Counter[str]()
     functions: dict[str, Callable[..., Tensor]] = {
         "linear": linear,
-        "linear_grad_x": torch.mm,
+        "linear_grad_x": torch.matmul,
         "linear_grad_weight": lambda grad, x: grad.t().mm(x),
     }
 
@@ -297,6 +297,15 @@ def test_batches_of_any_size_and_form(stepped: list[tuple[int, ...]], multiplied
     agree(lambda model, batch: model.forward(batch.x[None].expand(2, 3, *batch.x.shape)).square().mean())
     assert stepped == 2 * STEPS * BOTH
     assert multiplied["linear"] == 2 * 2 * STEPS
+
+
+def test_what_changes_its_input_in_place_may_follow(stepped: list[tuple[int, ...]], multiplied: Counter[str]) -> None:
+    def loss(model: Two, batch: Batch) -> Tensor:
+        return cross_entropy(model.last(nn.functional.relu(model.first(batch.x), inplace=True)), batch.y)
+
+    agree(loss)
+    assert stepped == STEPS * BOTH
+    assert multiplied["linear"] == 2 * STEPS
 
 
 def test_a_weight_that_is_used_twice_or_waited_for_gets_its_gradient(

@@ -5,9 +5,11 @@ Without AVX-512 there are none: tests/conftest.py leaves this file out; test_cho
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedssa.kernels import in_c
+from fedssa.core.linear import computed_in_c
+from fedssa.core.seeds import seeded
+from fedssa.kernels import in_c, using
 
 NUMS = [1, 2, 15, 16, 17, 31, 32, 33, 64, 100]  # samples: panels of 16 and 32, whole or not
 SHAPES = [(2, 8), (3, 16), (6, 40), (13, 80), (14, 32), (15, 16), (16, 77), (29, 64), (31, 48), (500, 33), (100, 500)]
@@ -65,6 +67,20 @@ def test_a_sample_does_not_depend_on_its_neighbours(num: int) -> None:
     weight, x, grad, (bias,) = drawn((77, 130), (300, 130), (300, 77), (1, 77))
     assert torch.equal(in_c.linear(x, weight, bias)[:num], in_c.linear(x[:num], weight, bias))
     assert torch.equal(in_c.linear_grad_x(grad, weight)[:num], in_c.linear_grad_x(grad[:num], weight))
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_users_layers_train_as_with_torch(*, inplace: bool) -> None:
+    """Sequences of vectors, activations that overwrite what they get, and gradients of everything."""
+    with seeded(0, "start"):
+        model = nn.Sequential(nn.Linear(96, 128), nn.ReLU(inplace=inplace), nn.Linear(128, 64), nn.ELU(inplace=inplace))
+    x = torch.randn(4, 5, 96, requires_grad=True)
+    wanted = torch.autograd.grad(model(x).square().mean(), [x, *model.parameters()])
+    with using("c-avx512-linear"), computed_in_c(model):
+        found = torch.autograd.grad(model(x).square().mean(), [x, *model.parameters()])
+    assert not torch.equal(wanted[1], found[1])  # C has other bits
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_many_samples_of_many_numbers_are_taken_in_groups_that_a_cache_holds() -> None:

@@ -85,7 +85,7 @@ def _forward(layer: nn.Linear, kept: Kept | None, every: bool, x: Tensor) -> Ten
     weight, bias = layer.weight, layer.bias  # or what a loss has put in their place
     multiplied = every and can_multiply(x, weight, bias)
     if not torch.is_grad_enabled():
-        return _product(x, weight, bias) if multiplied else linear(x, weight, bias)
+        return in_c.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
     fits = kept is not None and weight.requires_grad and weight in kept.uses and not _has_hooks(weight)
     if not (fits and (multiplied or (not every and fits_step(x, weight)))):
         kept = None
@@ -95,11 +95,6 @@ def _forward(layer: nn.Linear, kept: Kept | None, every: bool, x: Tensor) -> Ten
         return linear(x, weight, bias)
     out: Tensor = _Linear.apply(x, weight, bias, kept, multiplied)  # type: ignore[no-untyped-call]
     return out
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiplies in C, for an x [..., inputs]."""
-    return in_c.linear(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
 
 
 def _has_hooks(weight: Tensor) -> bool:
@@ -115,22 +110,21 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.weight, ctx.kept, ctx.multiplied = weight, kept, multiplied
-        return _product(x, weight, bias) if multiplied else linear(x, weight, bias)
+        return in_c.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
 
     @staticmethod
     @override
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         (x, weight), kept = ctx.saved_tensors, ctx.kept
-        grad = grads[0].reshape(-1, weight.shape[0])
-        factors = Factors(grad, x.reshape(-1, x.shape[-1]))
+        factors = Factors(*(tensor.reshape(-1, tensor.shape[-1]) for tensor in (grads[0], x)))
         multiplied = ctx.multiplied and not torch.is_grad_enabled()  # or torch needs to see it: a gradient of this one
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = (in_c.linear_grad_x(grad, weight) if multiplied else grad.mm(weight)).view(x.shape)
-        grad_bias = grad.sum(0) if ctx.needs_input_grad[2] else None
+            grad_x = in_c.linear_grad_x(grads[0], weight) if multiplied else grads[0].matmul(weight)
+        grad_bias = factors.grad.sum(0) if ctx.needs_input_grad[2] else None
         if kept and kept.takes and kept.uses[ctx.weight] == 1:
             # x knows the layers before it, whose nodes hold `kept`
-            kept.of[ctx.weight] = Factors(grad, factors.x.detach())
+            kept.of[ctx.weight] = Factors(factors.grad, factors.x.detach())
         elif ctx.needs_input_grad[1]:
             grad_weight = in_c.linear_grad_weight(*factors) if multiplied else factors.product()
         return grad_x, grad_weight, grad_bias, None, None

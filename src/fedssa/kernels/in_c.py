@@ -259,19 +259,19 @@ def _is_row(bias: Tensor, size: int) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns x weightᵀ + bias, for an x [B, inputs] and a weight [outputs, inputs]."""
+    """Returns x weightᵀ + bias, for an x [..., inputs] and a weight [outputs, inputs]; it is no view of anything."""
     return _product(x, weight, bias, across=False)
 
 
 def linear_grad_x(grad: Tensor, weight: Tensor) -> Tensor:
-    """Returns grad weight, for a gradient [B, outputs] of a layer's output."""
+    """Returns grad weight, for a gradient [..., outputs] of a layer's output."""
     return _product(grad, weight, None, across=True)
 
 
 def _product(x: Tensor, weight: Tensor, start: Tensor | None, *, across: bool) -> Tensor:
     rows, depth = (weight.shape[1], weight.shape[0]) if across else weight.shape
-    x, num = x.detach().contiguous(), x.shape[0]
-    out = x.new_empty(num, rows)
+    x, num = x.detach().contiguous(), x.numel() // depth
+    out = x.new_empty((*x.shape[:-1], rows))
     pointers = x.data_ptr(), weight.data_ptr(), None if start is None else start.data_ptr(), out.data_ptr()
     if _loaded().fedssa_linear_product(ctypes.byref(LinearProduct(num, rows, depth, across, *pointers))):
         raise MemoryError(f"no memory for a batch of {num}")
