@@ -86,6 +86,10 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
         "method": {"name": "fedssa-plus", "fusion": "convex"},
         "models": {"header_scale": 3.0},
     },
+    **{
+        f"{name}-augmented": {"method": {"name": name}, "local": {"augment": True}}
+        for name in ("standalone", "fedssa", "fedssa-plus")  # beside FedClassAvg, whose views are augmented anyway
+    },
     **RULED,
     **NOISED,
 }
@@ -224,6 +228,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             "fd",
             "fedclassavg",
             "fedper",
+            "standalone-augmented",
+            "fedssa-augmented",
+            "fedssa-plus-augmented",
         ),
     ),
     "groups": Experiment(
