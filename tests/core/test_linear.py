@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from typing_extensions import override
 
+from fedssa import kernels
 from fedssa.core import linear as layers
 from fedssa.core import optim
 from fedssa.core.fitting import Batch, Step, fit
@@ -59,7 +60,7 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return functions[name](*args)
 
     for name in functions:
-        monkeypatch.setattr(in_c, name, partial(counted, name))
+        monkeypatch.setattr(kernels, name, partial(counted, name))
     for least in ("FEWEST_MULTIPLIED", "SMALLEST_MULTIPLIED", "NARROWEST_MULTIPLIED"):
         monkeypatch.setattr(in_c, least, 1)
     monkeypatch.setattr(layers, "multiplies", lambda: True)

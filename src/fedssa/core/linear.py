@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from fedssa.kernels import can_multiply, can_step, fits_step, in_c, is_multiplied, multiplies
+from fedssa import kernels
+from fedssa.kernels import can_multiply, can_step, fits_step, is_multiplied, multiplies
 
 
 class Factors(NamedTuple):
@@ -85,7 +86,7 @@ def _forward(layer: nn.Linear, kept: Kept | None, every: bool, x: Tensor) -> Ten
     weight, bias = layer.weight, layer.bias  # or what a loss has put in their place
     multiplied = every and can_multiply(x, weight, bias)
     if not torch.is_grad_enabled():
-        return in_c.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
+        return kernels.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
     fits = kept is not None and weight.requires_grad and weight in kept.uses and not _has_hooks(weight)
     if not (fits and (multiplied or (not every and fits_step(x, weight)))):
         kept = None
@@ -110,7 +111,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.weight, ctx.kept, ctx.multiplied = weight, kept, multiplied
-        return in_c.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
+        return kernels.linear(x, weight, bias) if multiplied else linear(x, weight, bias)
 
     @staticmethod
     @override
@@ -120,11 +121,11 @@ class _Linear(torch.autograd.Function):
         multiplied = ctx.multiplied and not torch.is_grad_enabled()  # or torch needs to see it: a gradient of this one
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = in_c.linear_grad_x(grads[0], weight) if multiplied else grads[0].matmul(weight)
+            grad_x = kernels.linear_grad_x(grads[0], weight) if multiplied else grads[0].matmul(weight)
         grad_bias = factors.grad.sum(0) if ctx.needs_input_grad[2] else None
         if kept and kept.takes and kept.uses[ctx.weight] == 1:
             # x knows the layers before it, whose nodes hold `kept`
             kept.of[ctx.weight] = Factors(factors.grad, factors.x.detach())
         elif ctx.needs_input_grad[1]:
-            grad_weight = in_c.linear_grad_weight(*factors) if multiplied else factors.product()
+            grad_weight = kernels.linear_grad_weight(*factors) if multiplied else factors.product()
         return grad_x, grad_weight, grad_bias, None, None

@@ -2,8 +2,8 @@
 
 conv_relu_pool   relu(max_pool2d(conv2d(x, weight, bias), 2)), which uses that the pool's gradient is sparse
 gather           samples by index → a batch as a model takes it, augmented or not
-linear           x weightᵀ + bias, and its gradients: the products of linear layers
-linear_step      a step of SGD for a linear layer's weight, from the factors of its gradient
+linear, …        the products of a linear layer, forward and of both gradients (in C, where `multiplies` says so)
+linear_step      a step of SGD for a linear layer's weight, from the factors of its gradient (the same)
 """
 
 import os
@@ -17,7 +17,16 @@ from torch import Tensor
 
 from fedssa.errors import SettingsError
 from fedssa.kernels import in_c, in_torch
-from fedssa.kernels.in_c import can_multiply, can_step, fits_step, is_multiplied, linear_step
+from fedssa.kernels.in_c import (
+    can_multiply,
+    can_step,
+    fits_step,
+    is_multiplied,
+    linear,
+    linear_grad_weight,
+    linear_grad_x,
+    linear_step,
+)
 from fedssa.kernels.moves import Moves
 
 __all__ = [
@@ -31,6 +40,9 @@ __all__ = [
     "fits_step",
     "gather",
     "is_multiplied",
+    "linear",
+    "linear_grad_weight",
+    "linear_grad_x",
     "linear_step",
     "multiplies",
     "resolve",
