@@ -88,7 +88,7 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
     },
     **{
         f"{name}-augmented": {"method": {"name": name}, "local": {"augment": True}}
-        for name in ("standalone", "fedssa", "fedssa-plus")  # beside FedClassAvg, whose views are augmented anyway
+        for name in ("standalone", "fedssa", "fedssa-plus", "fedssa-groups")  # beside FedClassAvg, whose views are augmented anyway
     },
     **RULED,
     **NOISED,
@@ -231,6 +231,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "standalone-augmented",
             "fedssa-augmented",
             "fedssa-plus-augmented",
+            "fedssa-groups-augmented",
         ),
     ),
     "groups": Experiment(
