@@ -74,6 +74,9 @@ EVERY_PUBLIC = (  # all that use public data, and what they are compared with
     "kt-pfl",
 )
 NEED_OWN_LABELS = ("fedgems",)
+AUGMENTED = {  # beside FedClassAvg, which trains on augmented views of its own
+    f"{name}-augmented": name for name in ("standalone", "fedssa", "fedssa-plus", "fedssa-groups")
+}
 VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, as sections of a recipe, or is one-shot
     "fedkt": {"rounds": {"total": 2, "fraction": 1.0}},
     "fedssa-t10": {"method": {"name": "fedssa", "t_stable": 10}},
@@ -86,10 +89,7 @@ VARIANTS: dict[str, dict[str, Table]] = {  # what is neither method nor preset, 
         "method": {"name": "fedssa-plus", "fusion": "convex"},
         "models": {"header_scale": 3.0},
     },
-    **{
-        f"{name}-augmented": {"method": {"name": name}, "local": {"augment": True}}
-        for name in ("standalone", "fedssa", "fedssa-plus", "fedssa-groups")  # beside FedClassAvg, whose views are augmented anyway
-    },
+    **{label: {"method": {"name": name}, "local": {"augment": True}} for label, name in AUGMENTED.items()},
     **RULED,
     **NOISED,
 }
@@ -228,10 +228,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "fd",
             "fedclassavg",
             "fedper",
-            "standalone-augmented",
-            "fedssa-augmented",
-            "fedssa-plus-augmented",
-            "fedssa-groups-augmented",
+            *AUGMENTED,
         ),
     ),
     "groups": Experiment(
