@@ -6,8 +6,9 @@ clients trained and whether verdicts can be trusted, up to a second comment, `<!
 
 Another comment, `<!-- attacks: METHOD, K classes each -->`, is followed by a whole table up to the same end: rules
 down, attacks across, from the records of runs with [hostile]. Below `<!-- starts: DATA -->` are the methods of the
-experiment `trained` from two starts (tests/starts.py), below `<!-- starts: DATA, header × 3 -->` from one. Below
-`<!-- answer -->` stands which method is for which situation, out of the tables of all folders.
+experiment `trained` from two starts (tests/starts.py), below `<!-- starts: DATA, header × 3 -->` from one, and below
+`<!-- starts: DATA, header × 3, augmented -->` those that train on augmented images. Below `<!-- answer -->` stands
+which method is for which situation, out of the tables of all folders.
 """
 
 import re
@@ -51,7 +52,9 @@ BLOCK = re.compile(r"^(<!-- rows: (.+) -->\n\n(\|.*\|)\n\|.*\|\n)(?:.*\n)*?(<!--
 ATTACKED = re.compile(
     r"^(<!-- attacks: ([\w-]+), (\d+) classes each -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
 )
-STARTS = re.compile(r"^(<!-- starts: (\w+)(?:, header × ([\d.]+))? -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE)
+STARTS = re.compile(
+    r"^(<!-- starts: (\w+)(?:, header × ([\d.]+)(, augmented)?)? -->\n)(?:.*\n)*?(<!-- end -->)$", flags=re.MULTILINE
+)
 NONE, MEAN, ALONE = "none", "mean", "standalone"
 CUT = ("cut of honest clients, no attack", "cut of the one cut most")
 SAID = ("A client took", "“Higher”", "Other rounds:", "One seed: there are no verdicts")  # how its sentences begin
@@ -74,7 +77,7 @@ def filled(page: str, folder: Path) -> str:
     tables = tables_of(folder / "report/tables.md")
     page = ANSWER.sub(lambda found: f"{found[1]}{_answers()}\n{found[2]}", page)
     page = BLOCK.sub(lambda found: f"{found[1]}{tables[found[2]].below(found[3])}{found[4]}", page)
-    page = STARTS.sub(lambda found: f"{found[1]}\n{_started(folder, found[2], found[3])}\n{found[4]}", page)
+    page = STARTS.sub(lambda found: f"{found[1]}\n{_started(folder, *found.groups()[1:4])}\n{found[5]}", page)
     if not ATTACKED.search(page):
         return page
     runs = [run.summary for run in gather([folder / "records"]).runs]
@@ -142,8 +145,9 @@ def _accuracy_of(method: str, rows: Sequence[dict[str, str]]) -> str:
     return next(row["accuracy, %"] for row in rows if row["method"] == method)
 
 
-def _started(folder: Path, data: str, start: str | None) -> str:
-    return started(folder / "records", data, [float(start)] if start else (FAIR, USUAL))
+def _started(folder: Path, data: str, start: str | None, augmented: str | None) -> str:
+    starts = [float(start)] if start else (FAIR, USUAL)
+    return started(folder / "records", data, starts, augmented=augmented is not None)
 
 
 def tables_of(report: Path) -> dict[str, Shown]:

@@ -14,6 +14,10 @@ ACCURACIES = {  # by start and method, of seeds 0, 1, 2, in percent
     (1.0, "fedssa"): (50, 53, 56),
     (3.0, "fedssa-groups"): (60, 61, 62),  # it has larger headers whatever is asked for
     (3.0, "fedper"): (30, 30, 30),
+    (3.0, "standalone-augmented"): (55, 56, 57),
+    (3.0, "fedssa-augmented"): (56, 57, 58),
+    (3.0, "fedssa-groups-augmented"): (65, 66, 67),
+    (3.0, "fedclassavg"): (54, 55, 56),  # it augments its views itself
 }
 
 
@@ -36,13 +40,13 @@ def test_each_start_has_its_own_reference(tmp_path: Path) -> None:
     table = started(tmp_path, "cifar100")
     told = rows(table)
     assert list(told) == ["method", "---", "standalone", "fedssa", "fedssa-groups", "fedper"]
-    assert told["standalone"][:6] == ["51.0 ± 1.0", "reference", "", "41.0 ± 1.0", "reference", ""]
-    assert told["fedssa"][0] == "53.0 ± 1.0"
-    assert told["fedssa"][1].startswith("+2.0")
-    assert told["fedssa"][3:5] == ["53.0 ± 3.0", "+12.0 \\[+7.0, +17.0\\]"]
-    assert told["fedssa"][5].startswith("higher p 0.009")
-    assert told["fedper"][2].startswith("lower")
-    assert told["fedssa-groups"][3:6] == told["fedper"][3:6] == ["–", "–", ""]
+    assert told["standalone"][:8] == ["51.0 ± 1.0", "3", "reference", "", "41.0 ± 1.0", "3", "reference", ""]
+    assert told["fedssa"][:2] == ["53.0 ± 1.0", "3"]
+    assert told["fedssa"][2].startswith("+2.0")
+    assert told["fedssa"][4:7] == ["53.0 ± 3.0", "3", "+12.0 \\[+7.0, +17.0\\]"]
+    assert told["fedssa"][7].startswith("higher p 0.009")
+    assert told["fedper"][3].startswith("lower")
+    assert told["fedssa-groups"][4:8] == told["fedper"][4:8] == ["–", "–", "–", ""]
     assert "Header × 3: “Higher”" in table
     assert "With 3 seeds and 1 method compared" in table  # the usual headers have one besides training alone
 
@@ -50,21 +54,23 @@ def test_each_start_has_its_own_reference(tmp_path: Path) -> None:
 def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
     write_runs(tmp_path, 1)
     table = started(tmp_path, "cifar100")
-    assert rows(table)["fedssa"][:6] == [
-        "52.0",
-        "+2.0",
-        "one seed: no interval",
-        "50.0",
-        "+10.0",
-        "one seed: no interval",
-    ]
+    one = "one seed: no interval"
+    assert rows(table)["fedssa"][:8] == ["52.0", "1", "+2.0", one, "50.0", "1", "+10.0", one]
     assert "Header × 1: One seed: there are no verdicts" in table
 
 
 def test_one_start_is_a_table_of_its_own(tmp_path: Path) -> None:
     write_runs(tmp_path, 3)
     both, one = (rows(started(tmp_path, "cifar100", *starts)) for starts in ((), ((FAIR,),)))
-    assert one["method"] == ["accuracy, %", "vs alone, points", "verdict", "numbers a round", "FLOPs a round"]
-    assert {method: [*cells[:3], *cells[6:]] for method, cells in both.items() if method != "method"} == {
+    assert one["method"] == ["accuracy, %", "seeds", "vs alone, points", "verdict", "numbers a round", "FLOPs a round"]
+    assert {method: [*cells[:4], *cells[8:]] for method, cells in both.items() if method != "method"} == {
         method: cells for method, cells in one.items() if method != "method"
     }
+
+
+def test_what_trains_on_augmented_images_has_its_own_reference(tmp_path: Path) -> None:
+    write_runs(tmp_path, 3)
+    told = rows(started(tmp_path, "cifar100", (FAIR,), augmented=True))
+    assert list(told) == ["method", "---", "standalone", "fedssa", "fedssa-groups", "fedclassavg"]
+    assert told["standalone"][:4] == ["56.0 ± 1.0", "3", "reference", ""]
+    assert [told[name][2][:4] for name in ("fedssa", "fedssa-groups", "fedclassavg")] == ["+1.0", "+10.", "-1.0"]

@@ -226,9 +226,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             "fedssa-groups",
             "fedproto",
             "fd",
-            "fedclassavg",
             "fedper",
             *AUGMENTED,
+            "fedclassavg",
         ),
     ),
     "groups": Experiment(

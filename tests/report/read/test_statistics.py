@@ -189,6 +189,10 @@ def test_a_table_says_whether_its_verdicts_can_be_trusted() -> None:
     assert told is not None
     assert "With 2 seeds and 1 method compared, the first verdict takes a difference of 12.7 standard errors" in told
     assert told.endswith("“no difference shown” says little.")
+    told = trust([two, five])
+    assert told is not None
+    assert "With 2 to 5 seeds and 2 methods compared, the first verdict takes a difference of 3.5 to 25.5 stand" in told
+    assert told.endswith("“no difference shown” says little.")
     told = trust([five] * 9)
     assert told is not None
     assert "With 5 seeds and 9 methods compared, the first verdict takes a difference of 5.44 standard errors" in told

@@ -137,11 +137,15 @@ def trust(differences: Iterable[Difference | None]) -> str | None:
     judged = [found.num_seeds for found in known if found.p is not None]
     if not judged:
         return "One seed: there are no verdicts, and none should be read into the differences." if known else None
-    least, methods = min(judged), f"{len(judged)} method{'s' if len(judged) > 1 else ''}"
-    needed = reach(1 - (1 - LEVEL) / len(judged), least - 1)
+    least, most = min(judged), max(judged)
+    seeds, methods = f"{least} seeds", f"{len(judged)} method{'s' if len(judged) > 1 else ''}"
+    needed = f"{reach(1 - (1 - LEVEL) / len(judged), least - 1):.3g}"
+    if most > least:
+        seeds = f"{least} to {most} seeds"
+        needed = f"{reach(1 - (1 - LEVEL) / len(judged), most - 1):.3g} to {needed}"
     silence = "does not mean that there is none" if least >= MANY_SEEDS else "says little"
     return (
-        f"“Higher” and “lower” can be trusted: at most 5 % of such tables have a wrong one. With {least} seeds and "
-        f"{methods} compared, the first verdict takes a difference of {needed:.3g} standard errors, so that “no "
-        f"difference shown” {silence}."
+        f"“Higher” and “lower” can be trusted: at most 5 % of such tables have a wrong one. With {seeds} and {methods} "
+        f"compared, the first verdict takes a difference of {needed} standard errors, so that “no difference shown” "
+        f"{silence}."
     )
