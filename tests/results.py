@@ -57,7 +57,13 @@ STARTS = re.compile(
 )
 NONE, MEAN, ALONE = "none", "mean", "standalone"
 CUT = ("cut of honest clients, no attack", "cut of the one cut most")
-SAID = ("A client took", "“Higher”", "Other rounds:", "One seed: there are no verdicts")  # how its sentences begin
+SAID = (
+    "A client took",
+    "“Higher”",
+    "Other rounds:",
+    "Augmented images",
+    "One seed: there are no verdicts",
+)  # how its sentences begin
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ class Entry:
     def listed(self) -> ListedMethod:
         presets = {name: preset.means for name, preset in self.method.presets.items()}
         about = self.shared, self.models, self.needs, self.trained_by
-        own = own_settings(self.method)
-        return ListedMethod(self.name, self.method.__name__, self.module, *about, self.options, presets, own)
+        own, augments = own_settings(self.method), self.method.num_views > 1
+        return ListedMethod(self.name, self.method.__name__, self.module, *about, self.options, presets, own, augments)
 
 
 def entries() -> list[Entry]:

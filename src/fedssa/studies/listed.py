@@ -28,6 +28,7 @@ class ListedMethod:
     options: dict[str, Any]  # their defaults
     presets: dict[str, dict[str, Any]]  # what the name of each one fixes
     own: dict[str, dict[str, Any]]  # settings by section that it must have, whatever others have
+    augments: bool  # its clients train on augmented images whatever local.augment says
 
     @property
     def source(self) -> Path:

@@ -99,6 +99,14 @@ def test_p_stands_beside_numbers_and_the_missing_control_is_told(tmp_path: Path)
     assert "compare fedmd with standalone-public, which shares nothing." in text_of(files)
 
 
+def test_who_alone_trains_on_augmented_images_is_told(tmp_path: Path) -> None:
+    for method in ("standalone", "fedclassavg"):
+        finished_run(tmp_path / "one" / method, rounds(0.5), settings(method))
+        finished_run(tmp_path / "all" / method, rounds(0.5), settings(method, local__augment=True))
+    assert "Augmented images are more to train on: compare fedclassavg with others" in text_of(report(tmp_path / "one"))
+    assert "Augmented images" not in text_of(report(tmp_path / "all"))
+
+
 def test_every_csv_file_holds_what_is_printed_in_the_unit_of_its_column(tmp_path: Path) -> None:
     """A figure in a file and the same figure on the page are equal but for rounding, so no unit can differ."""
     for i, (method, last) in enumerate({"standalone": 0.5, "fedssa": 0.7, "fml": 0.4}.items()):

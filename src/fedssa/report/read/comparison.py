@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from fedssa.report.read.costs import Cost, mean_cost, total
+from fedssa.report.read.known import augments
 from fedssa.report.read.public import CONTROL, num_public, uses_public_labels
 from fedssa.report.read.statistics import Difference, difference, paired, spread, with_verdicts
 from fedssa.report.read.summary import RunSummary, kinds_of
@@ -33,6 +34,7 @@ class MethodRow:
     steps: float | None = None  # of SGD that a client took, mean over clients and seeds
     num_public: int | None = None  # P, of which its numbers are; None: it uses no public samples
     uses_public_labels: bool = False
+    augments: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -77,15 +79,24 @@ def _row(method: str, by_seed: Runs, references: Runs) -> MethodRow:
         steps=statistics.fmean(run.steps for run in finished.values()) if finished else None,
         num_public=num_public(next(iter(by_seed.values())).run_dir),
         uses_public_labels=any(uses_public_labels(run.settings) for run in by_seed.values()),
+        augments=any(augments(run.settings) for run in by_seed.values()),
     )
 
 
-def lacks_control(rows: Sequence[MethodRow]) -> str:
-    """Tells who trains on public labels, unless the control that does so without sharing stands beside them."""
-    using = [row.method for row in rows if row.uses_public_labels]
-    if not using or any(method.startswith(CONTROL) for method in using):
-        return ""
-    return f"Public labels are more data to train on: compare {', '.join(using)} with {CONTROL}, which shares nothing."
+def lacks_control(rows: Sequence[MethodRow]) -> list[str]:
+    """Tells whose clients train on more than others do, unless a control that does so without sharing is there."""
+    told = []
+    labelled = [row.method for row in rows if row.uses_public_labels]
+    if labelled and not any(method.startswith(CONTROL) for method in labelled):
+        named = ", ".join(labelled)
+        told.append(f"Public labels are more data to train on: compare {named} with {CONTROL}, which shares nothing.")
+    augmented = [row.method for row in rows if row.augments]
+    if 0 < len(augmented) < len(rows):
+        named = ", ".join(augmented)
+        told.append(
+            f"Augmented images are more to train on: compare {named} with others that have local.augment = true."
+        )
+    return told
 
 
 def _finished(by_seed: Runs) -> Runs:

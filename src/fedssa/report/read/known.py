@@ -12,6 +12,12 @@ def known_method(settings: Mapping[str, Any]) -> ListedMethod | None:
     return _all_methods().get(str(settings["method"]["name"]))
 
 
+def augments(settings: Mapping[str, Any]) -> bool:
+    """Tells whether clients trained on augmented images, by the run's settings or since the method always does."""
+    method = known_method(settings)
+    return bool(settings["local"].get("augment")) or (method is not None and method.augments)
+
+
 @cache
 def _all_methods() -> dict[str, ListedMethod]:
     return {name: method for method in listed().methods for name in (method.name, *method.presets)}

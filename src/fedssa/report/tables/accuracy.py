@@ -70,7 +70,7 @@ def accuracy_table(group: Group, styles: Mapping[str, Style], name: str) -> Tabl
             )
             for row in rows
         ),
-        notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows), *filter(None, [lacks_control(rows)])),
+        notes=(*([NOT_TUNED] if with_paper else []), *_notes(group, rows), *lacks_control(rows)),
         foot=trust(row.difference for row in rows) or "",
         commands=tuple((_what(group, run), _command(run)) for run in group.runs),
     )

@@ -18,7 +18,7 @@ from fedssa.report.tables.terminal import NOTHING, measure_text, percent_text
 def comparison_tables(rows: Sequence[MethodRow], reference: str) -> Group:
     """Makes two tables with a row a method, of accuracies and of costs; one would be wider than terminals."""
     told = trust(row.difference for row in rows)
-    below = (*_below(told), *_below(lacks_control(rows)))
+    below = [line for sentence in (told, *lacks_control(rows)) for line in _below(sentence)]
     return Group(_accuracies(rows, reference), *below, _costs(rows), *_below(_unreached(rows)))
 
 
