@@ -180,6 +180,28 @@ def test_the_readme_says_of_brief_training_what_the_first_table_says() -> None:
     assert all(first[name] == accuracy for name, accuracy in said)
 
 
+def test_the_page_says_what_changes_with_fewer_clients() -> None:
+    page = " ".join((RESULTS / "README.md").read_text().split())
+    three = r"([\d.]+), ([\d.]+) and ([\d.]+)"
+    said = re.search(
+        rf"the control is {three} points above `standalone`, and FedSSA, always a little below the control, {three}\. "
+        rf"FedProto is {three} points above `standalone`.*The paper's `standalone` is {three} points above ours",
+        page,
+    )
+    tables = tables_of(RESULTS / "report/tables.md")
+    fewer = ("50 clients", "20 % a round, 50 rounds"), ("10 clients", "100 % a round, 15 rounds")
+    titles = [FIRST, *(FIRST.replace("100 clients", n).replace("10 % a round, 100 rounds", how) for n, how in fewer)]
+    found = [{row["method"]: row for row in tables[title].rows} for title in titles]
+    methods = ("standalone-scaled", "fedssa", "fedproto")
+    control, fedssa, fedproto = ([_number(rows[name]["vs standalone, points"]) for rows in found] for name in methods)
+    alone = [rows["standalone"] for rows in found]
+    missing = [_number(row["paper, %"]) - _number(row["accuracy, %"]) for row in alone]
+    assert said
+    assert said.groups() == tuple(f"{points:.1f}" for points in (*control, *fedssa, *fedproto, *missing))
+    assert all(ours < theirs for ours, theirs in zip(fedssa, control, strict=True))
+    assert [ours > theirs for ours, theirs in zip(fedproto, control, strict=True)] == [False, False, True]
+
+
 def test_the_answer_says_what_fedssa_brings_once_clients_are_trained() -> None:
     page = " ".join((RESULTS / "README.md").read_text().split())
     said = re.search(
