@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedssa.report.read.comparison import MethodRow, compare_methods
 from fedssa.report.read.groups import REFERENCE
+from fedssa.report.read.known import augments
 from fedssa.report.read.statistics import trust
 from fedssa.report.read.summary import summarise
 from fedssa.report.tables.accuracy import METHOD, SEEDS, VERDICT, compared_cells, result_cell, steps_taken
@@ -18,7 +19,6 @@ from fedssa.studies.paper import AUGMENTED, own_header_scale, runs_of
 PLANNED = range(5)  # seeds
 FAIR, USUAL = STARTS = (3.0, 1.0)
 LARGER = 5.0  # as large as FedSSA's headers become
-WITH_VIEWS = {**AUGMENTED, "fedclassavg": "fedclassavg"}  # it trains on augmented views whatever the run says
 COSTS = (Column("numbers a round"), Column("FLOPs a round"))
 
 
@@ -43,10 +43,10 @@ def compared_from(records: Path, data: str, start: float, *, augmented: bool = F
     """Rows of one start, by method; training alone from it is the reference."""
     runs = runs_of("trained", "long", PLANNED, data=[data], header_scales=[start])
     begun = [run for run in runs if own_header_scale(run.label) in (None, start)]  # whatever the experiment asks for
-    there = [run for run in begun if (run.label in WITH_VIEWS) == augmented and (records / run.path).is_dir()]
-    summaries = [summarise(RunDir.open(records / run.path)) for run in there]
-    names = {id(summary): WITH_VIEWS.get(run.label, run.label) for run, summary in zip(there, summaries, strict=True)}
-    rows = compare_methods(summaries, REFERENCE, lambda summary: names[id(summary)])
+    there = {run: summarise(RunDir.open(records / run.path)) for run in begun if (records / run.path).is_dir()}
+    chosen = {run: summary for run, summary in there.items() if augments(summary.settings) == augmented}
+    names = {id(summary): AUGMENTED.get(run.label, run.label) for run, summary in chosen.items()}
+    rows = compare_methods(list(chosen.values()), REFERENCE, lambda summary: names[id(summary)])
     return {row.method: row for row in rows}
 
 

@@ -11,6 +11,7 @@ from fedssa.report.figures.families import families
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import gather
 from fedssa.report.read.groups import Group, group_runs, subtitle, title
+from fedssa.report.read.names import file_names
 from fedssa.report.read.paper import paper_percent
 from fedssa.report.read.public import num_public
 from fedssa.report.read.summary import comparable, summarise
@@ -133,6 +134,20 @@ def test_a_method_with_rounds_of_its_own_stands_beside_the_others(tmp_path: Path
     assert sorted([run.name for run in group.runs] for group in groups_of(tmp_path)) == [
         ["another"], ["cfd", "standalone"], ["fedkt"]
     ]  # fmt: skip
+
+
+def test_a_method_that_always_augments_images_stands_beside_those_that_do_too(tmp_path: Path) -> None:
+    for name in ("standalone", "fedclassavg", "fedssa"):
+        finished_run(tmp_path / "plain" / name, ROUNDS, settings(name))
+    (plain,) = groups_of(tmp_path)
+    assert [row.method for row in plain.rows] == ["fedclassavg", "fedssa", "standalone"]
+    for name in ("standalone", "fedssa-plus"):
+        finished_run(tmp_path / "with" / name, ROUNDS, settings(name, local__augment=True))
+    augmented, plain = groups_of(tmp_path)  # in the order of their first runs
+    assert [row.method for row in plain.rows] == ["fedssa", "standalone"]
+    assert [row.method for row in augmented.rows] == ["fedclassavg", "fedssa-plus", "standalone"]
+    assert title(augmented) == f"{title(plain)} on augmented images"
+    assert file_names([plain, augmented])[1] == f"{file_names([plain])[0]}-augmented"
 
 
 def test_runs_on_a_share_of_the_data_are_another_experiment_and_say_so(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedssa.report.read.collection import Found
 from fedssa.report.read.comparison import MethodRow, compare_methods
-from fedssa.report.read.known import known_method
+from fedssa.report.read.known import augments, known_method
 from fedssa.report.read.summary import RunSummary, options_of, section_of
 from fedssa.settings.labels import entries_of, label
 
@@ -71,7 +71,7 @@ def group_runs(runs: Sequence[Found]) -> list[Group]:
     free = [settings for run, settings in zip(runs, found, strict=True) if not _own(run)]
     together: dict[str, tuple[Settings, list[Found]]] = {}
     for run, settings in zip(runs, found, strict=True):
-        shared = _shared_by_others(settings, _own(run), free)
+        shared = _with_augmented(run, _shared_by_others(settings, _own(run), free), free)
         together.setdefault(json.dumps(shared, sort_keys=True), (shared, []))[1].append(run)
     return [_group(shared, members) for shared, members in together.values()]
 
@@ -88,6 +88,12 @@ def _shared_by_others(settings: Settings, own: Settings, others: Sequence[Settin
     left = _without(settings, own)
     alike = [other for other in others if _without(other, own) == left]
     return alike[0] if alike and all(other == alike[0] for other in alike) else settings
+
+
+def _with_augmented(run: Found, settings: Settings, others: Sequence[Settings]) -> Settings:
+    """Returns the settings of those on augmented images, if there are any, for a method that always augments them."""
+    alike = {**settings, "local": {**settings["local"], "augment": True}}
+    return alike if augments(run.summary.settings) and alike in others else settings
 
 
 def _without(settings: Settings, own: Settings) -> dict[str, Any]:
@@ -207,8 +213,9 @@ def _data_words(group: Group) -> str:
 
 
 def _trained_words(group: Group) -> list[str]:
-    total, epochs = group.settings["rounds"]["total"], group.settings["local"]["epochs"]
-    return [f"{total} round{'s' * (total != 1)} of {epochs} epoch{'s' * (epochs != 1)}"]
+    total, local = group.settings["rounds"]["total"], group.settings["local"]
+    epochs, images = local["epochs"], " on augmented images" if local.get("augment") else ""
+    return [f"{total} round{'s' * (total != 1)} of {epochs} epoch{'s' * (epochs != 1)}{images}"]
 
 
 def _public_words(group: Group) -> list[str]:

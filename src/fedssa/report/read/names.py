@@ -43,6 +43,7 @@ def _parts(group: Group) -> dict[str, str]:
         "fraction": f"c{slug(rounds.get('fraction', ''))}",
         "epochs": f"e{slug(local.get('epochs', ''))}",
         "total": f"r{slug(rounds.get('total', ''))}",
+        "augment": "augmented" if local.get("augment") else "",
         "public": f"public-{slug(settings['public'].get('name', ''))}" if "public" in settings else "",
         "hostile": slug(settings["hostile"].get("attack", "")) if "hostile" in settings else "",
     }
