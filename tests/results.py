@@ -42,6 +42,7 @@ FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a ro
 LONGER = "CIFAR-100, 20 clients with cnn-1 … cnn-5, 10 classes each, 50 % a round, 30 rounds of 2 epochs"
 ANSWERS = (  # who asks, a folder and a table of its report (or the data of trained clients), and methods in it
     ("architectures differ", TRAINED, "cifar100", ("fedproto", "fedssa-plus", "fedssa")),
+    ("architectures differ, augmented images", TRAINED, "cifar100, augmented", ("fedclassavg",)),
     ("architectures differ, 20 clients", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus")),
     ("some have the same one", TRAINED, "cifar100", ("fedssa-groups",)),
     ("some have the same one, brief training", RESULTS / "groups", FIRST, ("fedssa-groups",)),
@@ -134,7 +135,10 @@ def _answers() -> str:
     lines = []
     for who, folder, title, methods in ANSWERS:
         if folder == TRAINED:  # the control there is training alone from larger headers
-            rows, usual = (_rows(started(folder / "records", title, [start])) for start in (FAIR, USUAL))
+            data, _, augmented = title.partition(", ")
+            rows, usual = (
+                _rows(started(folder / "records", data, [start], augmented=bool(augmented))) for start in (FAIR, USUAL)
+            )
             alone, control = _accuracy_of(ALONE, usual), _accuracy_of(ALONE, rows)
         else:
             rows = tables_of(folder / "report/tables.md")[title].rows
@@ -148,7 +152,7 @@ def _answers() -> str:
 
 
 def _accuracy_of(method: str, rows: Sequence[dict[str, str]]) -> str:
-    return next(row["accuracy, %"] for row in rows if row["method"] == method)
+    return next((row["accuracy, %"] for row in rows if row["method"] == method), "–")
 
 
 def _started(folder: Path, data: str, start: str | None, augmented: str | None) -> str:

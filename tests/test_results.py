@@ -159,7 +159,8 @@ def test_the_first_page_has_an_answer_for_each_situation() -> None:
     best = max((row["accuracy, %"] for row in whole), key=_number)
     asked = [row[2] for row in told if row[:2] == ["some have the same one, brief training", "`fedssa-groups`"]]
     assert asked == [best]
-    assert all(_number(row[2]) > _number(row[3]) for row in told)  # nobody is sent to what loses to training alone
+    for *_, ours, alone, control, _, _ in told:  # nobody is sent to what loses to training alone
+        assert _number(ours) > _number(control if alone == "–" else alone)
 
 
 def _number(cell: str) -> float:
@@ -200,6 +201,11 @@ def test_the_page_says_what_changes_with_fewer_clients() -> None:
     assert said.groups() == tuple(f"{points:.1f}" for points in (*control, *fedssa, *fedproto, *missing))
     assert all(ours < theirs for ours, theirs in zip(fedssa, control, strict=True))
     assert [ours > theirs for ours, theirs in zip(fedproto, control, strict=True)] == [False, False, True]
+    points = [
+        {name: row["vs standalone, points"] for name, row in rows.items() if name != "standalone"} for rows in found
+    ]
+    assert all(_number(cell) >= 0 for cell in points[-1].values())
+    assert all(_number(points[0][name]) < -8 for name in ("lg-fedavg", "fml"))
 
 
 def test_the_answer_says_what_fedssa_brings_once_clients_are_trained() -> None:
