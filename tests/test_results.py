@@ -211,8 +211,8 @@ def test_the_page_says_what_changes_with_fewer_clients() -> None:
 def test_the_answer_says_what_fedssa_brings_once_clients_are_trained() -> None:
     page = " ".join((RESULTS / "README.md").read_text().split())
     said = re.search(
-        r"FedSSA as published brings (\S+) points there from the usual headers\*\*, which is shown, and (\S+) from ones "
-        r"three and (\S+) from ones five times larger, which is not",
+        r"FedSSA as published brings (\S+) points there from the usual headers\*\*, which is shown, and (\S+) from "
+        r"ones three and (\S+) from ones five times larger, which is not",
         page,
     )
     starts = {start: compared_from(TRAINED / "records", "cifar100", start) for start in (USUAL, FAIR, LARGER)}
