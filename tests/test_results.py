@@ -15,7 +15,9 @@ import pytest
 from fedssa.records import Outcome, latest_scores
 from fedssa.report.page.report import contents
 from fedssa.report.read.collection import Found, Gathered, gather
+from fedssa.report.read.comparison import MethodRow
 from fedssa.report.read.paper import paper_figures
+from fedssa.report.read.statistics import points
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
 from fedssa.studies.paper import PaperRun, every_run
@@ -198,31 +200,43 @@ def test_the_page_says_what_changes_with_fewer_clients() -> None:
     alone = [rows["standalone"] for rows in found]
     missing = [_number(row["paper, %"]) - _number(row["accuracy, %"]) for row in alone]
     assert said
-    assert said.groups() == tuple(f"{points:.1f}" for points in (*control, *fedssa, *fedproto, *missing))
+    assert said.groups() == tuple(f"{value:.1f}" for value in (*control, *fedssa, *fedproto, *missing))
     assert all(ours < theirs for ours, theirs in zip(fedssa, control, strict=True))
     assert [ours > theirs for ours, theirs in zip(fedproto, control, strict=True)] == [False, False, True]
-    points = [
-        {name: row["vs standalone, points"] for name, row in rows.items() if name != "standalone"} for rows in found
-    ]
-    assert all(_number(cell) >= 0 for cell in points[-1].values())
-    assert all(_number(points[0][name]) < -8 for name in ("lg-fedavg", "fml"))
+    compared = [{name: row for name, row in rows.items() if name != "standalone"} for rows in found]
+    assert all(_number(row["vs standalone, points"]) >= 0 for row in compared[-1].values())
+    assert all(_number(compared[0][name]["vs standalone, points"]) < -8 for name in ("lg-fedavg", "fml"))
 
 
 def test_the_answer_says_what_fedssa_brings_once_clients_are_trained() -> None:
     page = " ".join((RESULTS / "README.md").read_text().split())
     said = re.search(
-        r"FedSSA as published brings (\S+) points there from the usual headers\*\*, which is shown, and (\S+) from "
-        r"ones three and (\S+) from ones five times larger, which is not",
+        r"FedSSA as published brings (\S+) points there from the usual headers and (\S+) from ones three times "
+        r"larger\*\*, which is shown, and (\S+) from headers five times larger, which is not",
         page,
     )
     starts = {start: compared_from(TRAINED / "records", "cifar100", start) for start in (USUAL, FAIR, LARGER)}
     brought = [rows["fedssa"].difference for rows in starts.values()]
     assert said
     assert said.groups() == tuple(f"{100 * found.mean:+.1f}" for found in brought if found)
-    assert [found and found.verdict == "higher" for found in brought] == [True, False, False]
+    assert [found and found.verdict == "higher" for found in brought] == [True, True, False]
     rows = starts[FAIR]
     others = [rows[name].difference for name in ("fedproto", "fedssa-plus")]
-    assert all(other and 3 < 100 * other.mean < 5 for other in others)  # "about four"
+    assert all(other and 3 < 100 * other.mean < 5 and other.verdict == "higher" for other in others)  # "about four"
+
+
+def test_the_answer_and_the_readme_say_what_augmented_images_bring() -> None:
+    plain, augmented = _plain_and_augmented()
+    gain = points((augmented["standalone"].mean or 0) - (plain["standalone"].mean or 0))
+    for page in (RESULTS / "README.md", README):
+        said = re.search(
+            r"bring training alone (\S+) points.*?FedClassAvg (\S+) more", " ".join(page.read_text().split())
+        )
+        assert said
+        assert said.groups() == (gain, _brought(augmented, "fedclassavg"))
+    found = augmented["fedclassavg"].difference
+    assert found
+    assert found.verdict == "higher"
 
 
 def test_the_readme_says_where_training_alone_and_fedssa_end_from_larger_headers() -> None:
@@ -243,7 +257,7 @@ def test_the_page_on_parts_says_what_its_tables_and_the_paper_say() -> None:
     fedssa = paper["hetero"]["cifar100"]["100"]["fedssa"] or 0
     brought = (fedssa - (cell or 0) for cell in (whole["m1-b"], alone["m2-b"]))
     assert said
-    assert said.groups() == (told["m2-b"][1:], told["fedssa-t10"][1:], *(f"{points:.1f}" for points in brought))
+    assert said.groups() == (told["m2-b"][1:], told["fedssa-t10"][1:], *(f"{value:.1f}" for value in brought))
 
 
 def test_the_page_on_trained_clients_says_how_long_header_rows_become() -> None:
@@ -259,6 +273,46 @@ def test_the_page_on_trained_clients_says_how_long_header_rows_become() -> None:
             run.header_norm for run in fair if run.method == method and run.settings["method"].get("fusion") != "convex"
         ]
         assert told == f"{statistics.fmean(norm or 0 for norm in norms):.1f}"
+
+
+def test_the_page_on_trained_clients_says_what_augmented_images_bring() -> None:
+    page = " ".join((TRAINED / "README.md").read_text().split())
+    said = re.search(
+        r"it ends at ([\d.]+) %, where plain images give it ([\d.]+), and where the paper has ([\d.]+)\. Beyond that "
+        r"FedClassAvg brings (\S+) points\.",
+        page,
+    )
+    plain, augmented = _plain_and_augmented()
+    assert said
+    assert said.groups() == (
+        *(f"{100 * (rows['standalone'].mean or 0):.1f}" for rows in (augmented, plain)),
+        f"{paper_figures()['hetero']['cifar100']['100']['standalone']:.1f}",
+        _brought(augmented, "fedclassavg"),
+    )
+    gain = (augmented["standalone"].mean or 0) - (plain["standalone"].mean or 0)
+    more = [name for name, row in plain.items() if row.difference and row.difference.mean >= gain]
+    assert more == ["fedssa-groups"]
+
+
+def test_the_page_on_trained_clients_says_who_leads_early_only() -> None:
+    page = " ".join((TRAINED / "README.md").read_text().split())
+    said = re.search(r"bring `fedper` (\S+) points over training alone .*?, and (\S+) here", page)
+    early = {row["method"]: row for row in tables_of(RESULTS / "groups/report/tables.md")[FIRST].rows}
+    plain, _ = _plain_and_augmented()
+    assert said
+    assert f"+{said[1]}" == early["fedper"]["vs standalone, points"].split()[0]
+    assert said[2] == _brought(plain, "fedper")
+
+
+def _plain_and_augmented() -> tuple[dict[str, MethodRow], dict[str, MethodRow]]:
+    plain, augmented = (compared_from(TRAINED / "records", "cifar100", FAIR, augmented=on) for on in (False, True))
+    return plain, augmented
+
+
+def _brought(rows: Mapping[str, MethodRow], method: str) -> str:
+    found = rows[method].difference
+    assert found
+    return points(found.mean)
 
 
 def test_the_page_on_public_data_says_who_gives_all_samples_one_class_and_where_clients_are_after_a_round() -> None:
