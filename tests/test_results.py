@@ -20,7 +20,7 @@ from fedssa.report.read.paper import paper_figures
 from fedssa.report.read.statistics import points
 from fedssa.runs.directory import RunDir
 from fedssa.settings.recipe import parse_settings
-from fedssa.studies.paper import PaperRun, every_run
+from fedssa.studies.paper import CONTROL, PaperRun, every_run
 from tests.python import python
 from tests.report.fake_runs import finished_run, make_run, settings
 from tests.results import (
@@ -296,12 +296,13 @@ def test_the_page_on_trained_clients_says_what_augmented_images_bring() -> None:
 
 def test_the_page_on_trained_clients_says_who_leads_early_only() -> None:
     page = " ".join((TRAINED / "README.md").read_text().split())
-    said = re.search(r"bring `fedper` (\S+) points over training alone .*?, and (\S+) here", page)
+    said = re.search(r"`fedper` (\S+) points over training alone and (\S+) over the control, and (\S+) here", page)
     early = {row["method"]: row for row in tables_of(RESULTS / "groups/report/tables.md")[FIRST].rows}
     plain, _ = _plain_and_augmented()
     assert said
     assert f"+{said[1]}" == early["fedper"]["vs standalone, points"].split()[0]
-    assert said[2] == _brought(plain, "fedper")
+    assert said[2] == f"{_number(early['fedper']['accuracy, %']) - _number(early[CONTROL]['accuracy, %']):.1f}"
+    assert said[3] == _brought(plain, "fedper")
 
 
 def _plain_and_augmented() -> tuple[dict[str, MethodRow], dict[str, MethodRow]]:
