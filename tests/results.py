@@ -42,7 +42,12 @@ FIRST = "CIFAR-100, 100 clients with cnn-1 … cnn-5, 10 classes each, 10 % a ro
 LONGER = "CIFAR-100, 20 clients with cnn-1 … cnn-5, 10 classes each, 50 % a round, 30 rounds of 2 epochs"
 ANSWERS = (  # who asks, a folder and a table of its report (or the data of trained clients), and methods in it
     ("architectures differ", TRAINED, "cifar100", ("fedproto", "fedssa-plus", "fedssa")),
-    ("architectures differ, augmented images", TRAINED, "cifar100, augmented", ("fedclassavg",)),
+    (
+        "architectures differ, augmented images",
+        TRAINED,
+        "cifar100, augmented",
+        ("fedssa-plus", "fedclassavg", "fedssa"),
+    ),
     ("architectures differ, 20 clients", RESULTS / "every", LONGER, ("fedtgp", "fedssa-plus")),
     ("some have the same one", TRAINED, "cifar100", ("fedssa-groups",)),
     ("some have the same one, brief training", RESULTS / "groups", FIRST, ("fedssa-groups",)),

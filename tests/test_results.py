@@ -231,13 +231,14 @@ def test_the_answer_and_the_readme_say_what_augmented_images_bring() -> None:
     gain = points((augmented["standalone"].mean or 0) - (plain["standalone"].mean or 0))
     for page in (RESULTS / "README.md", README):
         said = re.search(
-            r"bring training alone (\S+) points.*?FedClassAvg (\S+) more", " ".join(page.read_text().split())
+            r"bring training alone (\S+) points.*?FedSSA\+ (\S+) and FedClassAvg (\S+) more",
+            " ".join(page.read_text().split()),
         )
         assert said
-        assert said.groups() == (gain, _brought(augmented, "fedclassavg"))
-    found = augmented["fedclassavg"].difference
-    assert found
-    assert found.verdict == "higher"
+        assert said.groups() == (gain, _brought(augmented, "fedssa-plus"), _brought(augmented, "fedclassavg"))
+    others = [row.difference for row in augmented.values() if row.method != "standalone"]
+    assert len(others) == 3
+    assert all(other and other.verdict == "higher" for other in others)
 
 
 def test_the_readme_says_where_training_alone_and_fedssa_end_from_larger_headers() -> None:
@@ -280,7 +281,7 @@ def test_the_page_on_trained_clients_says_what_augmented_images_bring() -> None:
     page = " ".join((TRAINED / "README.md").read_text().split())
     said = re.search(
         r"it ends at ([\d.]+) %, where plain images give it ([\d.]+), and where the paper has ([\d.]+)\. Beyond that "
-        r"FedClassAvg brings (\S+) points\.",
+        r"FedClassAvg brings (\S+) points, FedSSA (\S+) and FedSSA\+ (\S+); all three are shown",
         page,
     )
     plain, augmented = _plain_and_augmented()
@@ -288,7 +289,7 @@ def test_the_page_on_trained_clients_says_what_augmented_images_bring() -> None:
     assert said.groups() == (
         *(f"{100 * (rows['standalone'].mean or 0):.1f}" for rows in (augmented, plain)),
         f"{paper_figures()['hetero']['cifar100']['100']['standalone']:.1f}",
-        _brought(augmented, "fedclassavg"),
+        *(_brought(augmented, name) for name in ("fedclassavg", "fedssa", "fedssa-plus")),
     )
     gain = (augmented["standalone"].mean or 0) - (plain["standalone"].mean or 0)
     more = [name for name, row in plain.items() if row.difference and row.difference.mean >= gain]
