@@ -39,9 +39,11 @@ def started(records: Path, data: str, starts: Sequence[float] = STARTS, *, augme
     return "\n".join([*(line for line in lines if line.startswith("|")), "", *said, ""])
 
 
-def compared_from(records: Path, data: str, start: float, *, augmented: bool = False) -> dict[str, MethodRow]:
+def compared_from(
+    records: Path, data: str, start: float, *, augmented: bool = False, seeds: Sequence[int] = PLANNED
+) -> dict[str, MethodRow]:
     """Rows of one start, by method; training alone from it is the reference."""
-    runs = runs_of("trained", "long", PLANNED, data=[data], header_scales=[start])
+    runs = runs_of("trained", "long", seeds, data=[data], header_scales=[start])
     begun = [run for run in runs if own_header_scale(run.label) in (None, start)]  # whatever the experiment asks for
     there = {run: summarise(RunDir.open(records / run.path)) for run in begun if (records / run.path).is_dir()}
     chosen = {run: summary for run, summary in there.items() if augments(summary.settings) == augmented}
